@@ -1,0 +1,221 @@
+"""The class users write: code for one key at a time, with state, timers and outputs."""
+
+from __future__ import annotations
+
+import types
+import typing
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from millstream.errors import TopologyError
+from millstream.record import Clock, Record, Timer
+from millstream.stream import Output
+from millstream.timestamp import Timestamp
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    from millstream.core.turn import Turn
+
+    S = _TypeVar("S", default=None)
+else:
+    S = TypeVar("S")
+V = TypeVar("V")
+
+LENT = ("key", "now", "low_watermark", "state")
+
+
+class Named:
+    """What `ms.output(name=...)` leaves in a class body: the name that an output keeps over a rename."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def output(*, name: str) -> Any:
+    """`counts: ms.Output[int] = ms.output(name="count")`: the stream keeps the name that it had before."""
+    return Named(name)
+
+
+class _Port:
+    """Makes the output of an instance at its first use; found in the instance's own dictionary from then on."""
+
+    def __init__(self, attribute: str, name: str | None) -> None:
+        self.attribute, self.name = attribute, name
+
+    def __get__(self, owner: Computation[Any] | None, kind: type) -> Any:
+        if owner is None:
+            return self
+        made = Output[Any](owner, self.attribute, owner.type_of(type(owner)._outputs[self.attribute]), self.name)
+        owner.__dict__[self.attribute] = made
+        return made
+
+
+class _Lent:
+    """Stands in the class for what an instance has only while it processes; the engine puts the real one into the instance."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        if owner is None:
+            return self
+        raise TopologyError(f"{self.name} is there only inside process_record and process_timer of {kind.__name__}")
+
+
+class Computation(ABC, Generic[S]):
+    """User code for one key at a time. `S` is what is kept for each key; leave it out to keep nothing."""
+
+    _turn: ClassVar[Any] = None  # lent by the engine, in the instance, while it processes
+    _state_type: ClassVar[Any] = None
+    _outputs: ClassVar[dict[str, Any]] = {}
+    _inputs: ClassVar[tuple[Any, ...] | None] = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def key(self) -> str:
+            """The key being processed."""
+
+        @property
+        def now(self) -> Timestamp:
+            """The wall clock of this epoch; the same when it is replayed."""
+
+        @property
+        def low_watermark(self) -> Timestamp:
+            """No record older than this will come any more, but late ones."""
+
+        @property
+        def state(self) -> S:
+            """What is kept for this key: change it, replace it, or `del self.state`."""
+
+        @state.setter
+        def state(self, value: S) -> None: ...
+
+        @state.deleter
+        def state(self) -> None: ...
+
+    @abstractmethod
+    def process_record(self, record: Record[Any], /) -> None:
+        """Called for every record of a key, in the order of their timestamps within an epoch."""
+
+    def process_timer(self, timer: Timer, /) -> None:
+        """Called when a timer of this key is due, in the order of their times."""
+        raise TopologyError(f"{type(self).__name__} set the timer {timer.tag!r} but has no process_timer; define it")
+
+    def type_arguments(self) -> dict[str, Any]:
+        """For generic computations: what their type variables stand for when running."""
+        return {}
+
+    def type_of(self, hint: Any) -> Any:
+        """`hint` with the type variables of this computation filled in."""
+        if isinstance(hint, TypeVar):
+            return self.type_arguments().get(hint.__name__, Any)
+        open_ = getattr(hint, "__parameters__", ())
+        if not open_:
+            return hint
+        known = self.type_arguments()
+        return hint[tuple(known.get(variable.__name__, Any) for variable in open_)]
+
+    def state_type(self) -> Any:
+        return self.type_of(type(self)._state_type)
+
+    def initial_state(self) -> S:
+        """What a key starts with: None if the type allows it, else the type called without arguments."""
+        kept = self.state_type()
+        if kept is None or kept is Any or type(None) in typing.get_args(kept):
+            return typing.cast(S, None)
+        while hasattr(kept, "__supertype__"):
+            kept = kept.__supertype__
+        return typing.cast(S, (typing.get_origin(kept) or kept)())
+
+    def encode_state(self, state: S) -> bytes | None:
+        """A codec of your own: bytes for a state. None (the default) leaves it to msgspec."""
+        return None
+
+    def decode_state(self, stored: bytes) -> S:
+        """The other half of `encode_state`."""
+        raise TopologyError(f"{type(self).__name__} has encode_state but no decode_state; define both")
+
+    def set_timer(self, tag: str, at: Timestamp, *, clock: Clock = Clock.LOW_WATERMARK, hold: Timestamp | None = None) -> None:
+        """One timer a tag: setting it again replaces it. A low-watermark timer holds `at` unless told an earlier `hold`."""
+        self._lent("set_timer").set_timer(tag, at, clock, hold)
+
+    def cancel_timer(self, tag: str) -> None:
+        """No timer of this tag any more; fine if there is none."""
+        self._lent("cancel_timer").cancel_timer(tag)
+
+    def _lent(self, what: str) -> Turn:
+        turn: Turn | None = self._turn
+        if turn is None:
+            raise TopologyError(f"{what} is there only inside process_record and process_timer of {type(self).__name__}")
+        return turn
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own = self.__dict__
+        if name == "state":
+            self._lent("state")
+            own["state"] = value
+        elif own.get("_turn") is not None:
+            raise AttributeError(f"self.{name} would be lost after this record; keep it in self.state")
+        elif name in type(self)._outputs:
+            raise AttributeError(f"{name} is an output; produce to it, do not assign it")
+        elif name in LENT:
+            raise AttributeError(f"{name} belongs to the engine; it cannot be assigned")
+        else:
+            own[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name != "state":
+            super().__delattr__(name)
+            return
+        self._lent("state")
+        self.__dict__["state"] = self.initial_state()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        try:
+            hints = typing.get_type_hints(cls)
+        except NameError as error:
+            raise TopologyError(f"{cls.__name__}: {error.name} is not known yet; define it above the class") from None
+        cls._outputs = dict(cls._outputs)
+        for attribute, hint in hints.items():
+            _take_output(cls, attribute, hint)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if typing.get_origin(base) is Computation:
+                (cls._state_type,) = typing.get_args(base)
+        if "process_record" in vars(cls):
+            cls._inputs = _taken(cls)
+
+
+def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None:
+    if hint is Output:
+        raise TopologyError(f"{cls.__name__}.{attribute}: say what it carries, such as Output[int]")
+    if typing.get_origin(hint) is not Output or attribute in cls._outputs:
+        return
+    if hasattr(Computation, attribute):
+        raise TopologyError(f"{cls.__name__}.{attribute}: {attribute!r} belongs to Computation; choose another name")
+    (cls._outputs[attribute],) = typing.get_args(hint)
+    named = vars(cls).get(attribute)
+    setattr(cls, attribute, _Port(attribute, named.name if isinstance(named, Named) else None))
+
+
+def _taken(cls: type[Computation[Any]]) -> tuple[Any, ...] | None:
+    """The types that `process_record` is annotated to take; None if it is not annotated."""
+    seen = [hint for name, hint in typing.get_type_hints(cls.process_record).items() if name != "return"]
+    if not seen or typing.get_origin(seen[0]) is not Record:
+        return None
+    (taken,) = typing.get_args(seen[0])
+    union = typing.get_origin(taken) in (typing.Union, types.UnionType)
+    return typing.get_args(taken) if union else (taken,)
+
+
+for _name in LENT:
+    setattr(Computation, _name, _Lent(_name))
+
+
+class Takes(Protocol[V]):
+    """Any computation whose `process_record` takes records of `V`."""
+
+    def process_record(self, record: Record[V], /) -> None: ...
+    def process_timer(self, timer: Timer, /) -> None: ...

@@ -1,0 +1,82 @@
+"""Typed values to bytes and back: JSON text for what flows, msgpack for what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from millstream.computation import Computation
+from millstream.errors import TopologyError
+
+encode_value = msgspec.json.Encoder().encode
+encode_kept = msgspec.msgpack.Encoder().encode
+
+
+def value_decoder(kind: Any, *, strict: bool = True) -> Callable[[bytes | str], Any]:
+    """Decodes the JSON text of a value of type `kind`; with `strict=False`, text is taken for numbers too (CSV)."""
+    settle(kind)
+    try:
+        return msgspec.json.Decoder(Any if kind is None else kind, strict=strict).decode
+    except TypeError as error:
+        raise TopologyError(f"values of {kind} cannot be carried in a stream: {error}") from None
+
+
+class StateCodec:
+    """How the state of a computation is kept: its own codec if it has one, else msgspec by its declared type."""
+
+    def __init__(self, computation: Computation[Any]) -> None:
+        own = type(computation).encode_state is not Computation.encode_state
+        self.encode: Callable[[Any], bytes] = computation.encode_state if own else encode_kept  # type: ignore[assignment]
+        self.decode: Callable[[bytes], Any] = computation.decode_state if own else _kept_decoder(computation.state_type())
+        self.fresh = computation.initial_state
+        self.initial: bytes = self.encode(self.fresh())
+
+
+def _kept_decoder(kind: Any) -> Callable[[bytes], Any]:
+    settle(kind)
+    try:
+        return msgspec.msgpack.Decoder(Any if kind is None else kind).decode
+    except TypeError as error:
+        raise TopologyError(f"a state of {kind} cannot be kept: {error}; define encode_state and decode_state") from None
+
+
+def settle(kind: Any) -> None:
+    """Replace text annotations of the dataclasses and Structs in `kind` by what they mean.
+
+    Classes from `__main__` travel to Spark's workers by value, and `__main__` is another module there:
+    annotations that are still text could not be looked up any more.
+    """
+    seen: set[Any] = set()
+
+    def visit(part: Any) -> None:
+        if part in seen:
+            return
+        seen.add(part)
+        if isinstance(part, type) and (dataclasses.is_dataclass(part) or issubclass(part, msgspec.Struct)):
+            for owner in part.__mro__:
+                _settle_class(owner)
+            for hint in typing.get_type_hints(part).values():
+                visit(hint)
+        for inner in (typing.get_origin(part), *typing.get_args(part)):
+            if inner is not None and not isinstance(inner, str | bytes | int):
+                visit(inner)
+
+    visit(kind)
+
+
+def _settle_class(owner: type) -> None:
+    texts = {name: hint for name, hint in vars(owner).get("__annotations__", {}).items() if isinstance(hint, str)}
+    if not texts:
+        return
+    names = vars(sys.modules[owner.__module__])
+    for name, text in texts.items():
+        try:
+            # Evaluated as typing.get_type_hints would: the class's own module is the name space.
+            owner.__annotations__[name] = typing.get_type_hints(type("", (), {"__annotations__": {name: text}}), names)[name]
+        except NameError as error:
+            raise TopologyError(f"{owner.__name__}.{name}: {error.name} is not known where the class is defined; import it there") from None

@@ -1,0 +1,89 @@
+"""What an injector does with each value: decode it, find its key and timestamp, and refuse what cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from millstream.core.codec import value_decoder
+from millstream.injector import BoundedDisorder, Injection
+from millstream.timestamp import Duration, Timestamp, describe, to_timestamp
+
+EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
+
+
+class Refused(Exception):
+    """A value that cannot become a record; the message says why."""
+
+
+class FarFuture(Refused):
+    """A timestamp that is not believed: it would take the low watermark with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    key: str
+    timestamp: Timestamp
+    partition: str
+    complete: Timestamp  # up to when its partition is complete, by what this record says
+
+
+class Extractor:
+    """The functions of one injection, applied to one value at a time. Columns are found by the caller and passed in."""
+
+    def __init__(self, injection: Injection, *, strict: bool = True) -> None:
+        self._injection = injection
+        self.decode = value_decoder(injection.source.value_type, strict=strict)
+        policy = injection.low_watermark
+        self._disorder: Duration | None = policy.by if isinstance(policy, BoundedDisorder) else None
+        self._explicit = None if isinstance(policy, BoundedDisorder) else policy.of
+
+    def extract(self, value: Any, columns: dict[str, Any], *, now: Timestamp) -> Extracted:
+        told = self._injection
+        key = self._find("key", told.key, value, columns)
+        if not isinstance(key, str):
+            raise Refused(f"its key is {key!r}; a key is text: return str(...)")
+        timestamp = self._moment("timestamp", told.timestamp, value, columns)
+        check_timestamp(timestamp, ahead=told.ahead, now=now)
+        partition = "" if told.partition is None else self._find("partition", told.partition, value, columns)
+        if not isinstance(partition, str):
+            raise Refused(f"its partition is {partition!r}; a partition is text: return str(...)")
+        if self._disorder is not None:
+            complete = timestamp - self._disorder
+        else:
+            assert self._explicit is not None
+            complete = self._moment("low watermark", self._explicit, value, columns)
+        return Extracted(key, timestamp, partition, complete)
+
+    def _moment(self, what: str, how: Callable[[Any], Any] | str, value: Any, columns: dict[str, Any]) -> Timestamp:
+        return as_timestamp(what, self._find(what, how, value, columns))
+
+    def _find(self, what: str, how: Callable[[Any], Any] | str, value: Any, columns: dict[str, Any]) -> Any:
+        if isinstance(how, str):
+            return columns[what]
+        try:
+            return how(value)
+        except Exception as error:
+            raise Refused(f"its {what} cannot be extracted: {type(error).__name__}: {error}") from error
+
+
+def as_timestamp(what: str, found: Any) -> Timestamp:
+    """A timestamp from what an extractor returned."""
+    if found.__class__ is int:
+        return Timestamp(found)
+    if isinstance(found, datetime):
+        try:
+            return to_timestamp(found)
+        except ValueError as error:
+            raise Refused(f"its {what}: {error}") from None
+    raise Refused(f"its {what} is {found!r}; return a datetime with a time zone or a ms.Timestamp")
+
+
+def check_timestamp(timestamp: Timestamp, *, ahead: Duration, now: Timestamp) -> None:
+    """Refuse what cannot be the time of a record."""
+    if timestamp < EARLIEST:
+        raise Refused(f"its timestamp is {describe(timestamp)}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds")
+    if timestamp > now + ahead:
+        raise FarFuture(f"its timestamp {describe(timestamp)} is more than {int(ahead) / 1e6:,.0f} s after the clock; allow it with inject(..., ahead=...)")

@@ -1,0 +1,186 @@
+"""A topology made ready to run: streams and their homes, inputs and their key extractors, who feeds whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.computation import Computation
+from millstream.delivery import Delivery
+from millstream.errors import TopologyError
+from millstream.injector import Injected, Injection
+from millstream.record import DeadLetter, Errors, Late
+from millstream.stream import Change, Output, Stream
+from millstream.topology import Divert, Topology
+
+MILL = "mill"
+DEAD_LETTERS = "dead letters"
+
+
+def table_of(injector: str) -> str:
+    """The table of an injector; the mill has its own."""
+    return f"injector {injector}"
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """A stream, what it carries, and the tables it lies in (only the dead letters lie in several)."""
+
+    name: str
+    value_type: Any
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InputPlan:
+    """One stream as one computation reads it."""
+
+    index: int
+    computation: str
+    stream: StreamPlan
+    changes: tuple[Change, ...]
+
+    @property
+    def rekeyed(self) -> bool:
+        return any(change.is_key for change in self.changes)
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """A computation with all that the engine needs to know of it."""
+
+    name: str
+    computation: Computation[Any]
+    errors: Errors
+    late: Late | str  # the name of the stream that late records are diverted to
+    inputs: tuple[InputPlan, ...]
+    outputs: dict[str, str]  # attribute → stream
+    producers: tuple[str, ...]
+    injectors: tuple[str, ...]
+    on_cycle: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The whole topology, compiled. Travels to Spark's workers."""
+
+    name: str
+    streams: dict[str, StreamPlan]
+    injections: dict[str, Injection]
+    nodes: dict[str, NodePlan]
+    deliveries: dict[str, Delivery]
+    inputs: tuple[InputPlan, ...]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (*(table_of(name) for name in self.injections), MILL)
+
+    def readers(self, stream: str) -> list[InputPlan]:
+        return [read for read in self.inputs if read.stream.name == stream]
+
+    def stream_of(self, stream: Stream[Any]) -> StreamPlan:
+        """The plan of a stream that stands in the topology."""
+        return self.streams[_name_of(self.nodes, stream)]
+
+
+def compile_topology(topology: Topology) -> Graph:
+    """Check what can only be seen when all is placed, and lay out the graph."""
+    streams = _streams(topology)
+    names = {id(node.computation): name for name, node in topology.nodes.items()}
+    inputs: list[InputPlan] = []
+    feeds: dict[str, tuple[list[str], list[str]]] = {}
+    for name, node in topology.nodes.items():
+        if not node.inputs:
+            raise TopologyError(f"{name!r} reads nothing; add .reads(stream) where it is placed")
+        producers: list[str] = []
+        injectors: list[str] = []
+        for stream in node.inputs:
+            found = _find(topology, names, streams, stream.origin(), f"computation {name!r}")
+            inputs.append(InputPlan(len(inputs), name, found, stream.changes()))
+            origin = stream.origin()
+            if isinstance(origin, Output):
+                producers.append(names[id(origin.owner)])
+            elif isinstance(origin, Injected):
+                injectors.append(origin.name)
+            else:
+                producers += [other for other, placed in topology.nodes.items() if placed.errors is Errors.DEAD_LETTER]
+                injectors += topology.injected
+        feeds[name] = (producers, injectors)
+    for name, delivery in topology.deliveries.items():
+        _find(topology, names, streams, delivery.stream, f"delivery {name!r}")
+    nodes = {
+        name: NodePlan(
+            name=name,
+            computation=node.computation,
+            errors=node.errors,
+            late=f"{name}.{node.late.to.name}" if isinstance(node.late, Divert) else node.late,
+            inputs=tuple(read for read in inputs if read.computation == name),
+            outputs={attribute: f"{name}.{getattr(node.computation, attribute).name}" for attribute in type(node.computation)._outputs},
+            producers=tuple(dict.fromkeys(feeds[name][0])),
+            injectors=tuple(dict.fromkeys(feeds[name][1])),
+            on_cycle=_reaches(feeds, name, name),
+        )
+        for name, node in topology.nodes.items()
+    }
+    injections = {name: stream.injection for name, stream in topology.injected.items()}
+    return Graph(topology.name, streams, injections, nodes, dict(topology.deliveries), tuple(inputs))
+
+
+def _streams(topology: Topology) -> dict[str, StreamPlan]:
+    if not topology.injected:
+        raise TopologyError(f"topology {topology.name!r} has no input; bring one in with topology.inject(...)")
+    streams: dict[str, StreamPlan] = {}
+
+    def add(stream: StreamPlan) -> None:
+        if stream.name in streams:
+            raise TopologyError(f"two streams are called {stream.name!r}; rename the injector, the computation or the output of one")
+        streams[stream.name] = stream
+
+    for name, injected in topology.injected.items():
+        add(StreamPlan(name, injected.value_type, (table_of(name),)))
+    for name, node in topology.nodes.items():
+        for attribute in type(node.computation)._outputs:
+            output: Output[Any] = getattr(node.computation, attribute)
+            add(StreamPlan(f"{name}.{output.name}", output.value_type, (MILL,)))
+    add(StreamPlan(DEAD_LETTERS, DeadLetter, (*(table_of(name) for name in topology.injected), MILL)))
+    return streams
+
+
+def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPlan], stream: Stream[Any], reader: str) -> StreamPlan:
+    if stream is topology.dead_letters:
+        return streams[DEAD_LETTERS]
+    if isinstance(stream, Injected):
+        if topology.injected.get(stream.name) is not stream:
+            raise TopologyError(f"{reader} reads the stream {stream.name!r} of another topology; inject it into {topology.name!r}")
+        return streams[stream.name]
+    if isinstance(stream, Output):
+        producer = names.get(id(stream.owner))
+        if producer is None:
+            kind = type(stream.owner).__name__
+            raise TopologyError(f"{reader} reads {kind}.{stream.attribute}, which has no producer; place it with topology.compute(name, {kind.lower()})")
+        return streams[f"{producer}.{stream.name}"]
+    raise TopologyError(f"{reader} reads {stream!r}, which is no stream of this topology; give it an injected stream or an output")
+
+
+def _name_of(nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
+    if isinstance(stream, Injected):
+        return stream.name
+    if isinstance(stream, Output):
+        for name, node in nodes.items():
+            if node.computation is stream.owner:
+                return f"{name}.{stream.name}"
+    return DEAD_LETTERS
+
+
+def _reaches(feeds: dict[str, tuple[list[str], list[str]]], start: str, goal: str) -> bool:
+    """Whether records of `start` can come back to `goal` along producers."""
+    seen: set[str] = set()
+    ahead = list(feeds[start][0])
+    while ahead:
+        name = ahead.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += feeds[name][0]
+    return False

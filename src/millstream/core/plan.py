@@ -1,0 +1,136 @@
+"""Planning an epoch: what it delivers, how far the low watermarks move, which buckets have something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from millstream.core.backlog import Backlog, Limits, LogFile, Position
+from millstream.core.epoch import Header, Report, Summary, Tally
+from millstream.core.graph import MILL, Graph, table_of
+from millstream.core.low_watermark import Bounds, LowWatermark, Mark, promise, solve
+from millstream.injector import Injection
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """An epoch before it runs. It is the offset in Spark's log: a replay sees the same records and the same clocks."""
+
+    epoch: int
+    now: Timestamp
+    low_watermarks: dict[str, LowWatermark]
+    promises: dict[str, Timestamp]
+    positions: dict[str, Position]
+    due: list[int]
+
+    def header(self) -> Header:
+        return Header(self.epoch, self.now, self.low_watermarks)
+
+
+def before_all(graph: Graph) -> Plan:
+    """What stands before epoch 0."""
+    return Plan(-1, START_OF_TIME, {}, {}, {table: Position() for table in graph.tables}, [])
+
+
+class Source(msgspec.Struct):
+    """What an injector's table says of its source, newest commit first to be believed."""
+
+    marks: dict[str, Mark] = {}
+    finished: bool = False
+    injected: int = 0
+    dead: int = 0
+
+
+class Ledger(msgspec.Struct):
+    """What the mill knows after an epoch; stands in the metadata of its commit."""
+
+    plan: Plan
+    reports: dict[int, dict[str, Report]]  # by bucket, then computation
+    tallies: dict[str, Tally]  # since the beginning
+    produced: dict[str, int]  # records of each stream, since the beginning
+
+    def after(self, plan: Plan, summaries: list[Summary], produced: Mapping[str, int]) -> Ledger:
+        """The next one. What untouched buckets last reported stays valid."""
+        reports = {bucket: dict(of) for bucket, of in self.reports.items()}
+        tallies = dict(self.tallies)
+        for summary in summaries:
+            reports.setdefault(summary.bucket, {}).update(summary.reports)
+            for name, tally in summary.tallies.items():
+                tallies[name] = tallies.get(name, Tally()).plus(tally)
+        streams = dict(self.produced)
+        for stream, count in produced.items():
+            streams[stream] = streams.get(stream, 0) + count
+        return Ledger(plan, reports, tallies, streams)
+
+    def held(self, computation: str) -> Timestamp:
+        return min((of[computation].minima.hold for of in self.reports.values() if computation in of), default=END_OF_TIME)
+
+    def next_wall(self, computations: Mapping[str, object]) -> Timestamp:
+        """When the next wall-clock timer makes an epoch due by itself."""
+        return min(
+            (report.minima.wall for of in self.reports.values() for name, report in of.items() if name in computations), default=END_OF_TIME
+        )
+
+    def due(self, low_watermarks: Mapping[str, LowWatermark], now: Timestamp) -> list[int]:
+        """The buckets in which a timer fires at these clocks."""
+        return [
+            bucket
+            for bucket, of in self.reports.items()
+            if any(name in low_watermarks and report.minima.due(low_watermarks[name].input, now) for name, report in of.items())
+        ]
+
+
+def no_ledger(graph: Graph) -> Ledger:
+    return Ledger(before_all(graph), {}, {}, {})
+
+
+def promised(injection: Injection, source: Source, *, last: Timestamp, now: Timestamp) -> Timestamp:
+    return promise(source.marks, last=last, finished=source.finished, idle_after=injection.low_watermark.idle_after, now=now)
+
+
+def plan_epoch(
+    graph: Graph, ledger: Ledger, backlog: Backlog, sources: Mapping[str, Source], *, clock: Timestamp, limits: Limits
+) -> tuple[Plan, list[LogFile]] | None:
+    """The next epoch, with the files it delivers; None if nothing is due.
+
+    It is due when there are records, when a timer is due, or when the low watermarks have reached the end of
+    time and the log does not say so yet.
+    """
+    last = ledger.plan
+    now = max(last.now, clock)
+    taken = backlog.take(limits, first=MILL)
+    promises = {
+        name: promised(injection, sources.get(name, Source()), last=last.promises.get(name, START_OF_TIME), now=now)
+        for name, injection in graph.injections.items()
+    }
+    delivered: dict[tuple[str, str], Timestamp] = {}
+    for file in taken:
+        place = (file.table, file.stream)
+        delivered[place] = min(file.oldest, delivered.get(place, END_OF_TIME))
+    bounds = {}
+    for name, node in graph.nodes.items():
+        places = [(table, read.stream.name) for read in node.inputs for table in read.stream.tables]
+        bounds[name] = Bounds(
+            producers=node.producers,
+            promised=min((promises[injector] for injector in node.injectors), default=END_OF_TIME),
+            undelivered=min(backlog.oldest(table, stream) for table, stream in places),
+            delivered=min(delivered.get(place, END_OF_TIME) for place in places),
+            held=ledger.held(name),
+            last=last.low_watermarks[name].input if name in last.low_watermarks else START_OF_TIME,
+        )
+    low_watermarks = solve(bounds)
+    due = ledger.due(low_watermarks, now)
+    if not taken and not due and (not ended(low_watermarks) or low_watermarks == last.low_watermarks):
+        return None
+    return Plan(last.epoch + 1, now, low_watermarks, promises, backlog.positions(), due), taken
+
+
+def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:
+    """Nothing will come any more: every low watermark stands at the end of time."""
+    return bool(low_watermarks) and all(lw.output == END_OF_TIME for lw in low_watermarks.values())
+
+
+def of_table(graph: Graph, table: str) -> str | None:
+    """The injector whose table this is; None for the mill's."""
+    return next((name for name in graph.injections if table_of(name) == table), None)

@@ -1,0 +1,239 @@
+"""One computation at work: its keys one after the other, each with its records and its due timers."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.epoch import Arrival, Header, Productions, Tally
+from millstream.core.graph import DEAD_LETTERS, NodePlan
+from millstream.core.row import Pending, Row, keep, timers_of
+from millstream.errors import RecordError, TopologyError
+from millstream.record import Clock, DeadLetter, Errors, Late, Record
+from millstream.timestamp import END_OF_TIME, Timestamp, describe
+
+MOST_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
+
+
+class Turn:
+    """What the engine lends a computation. Made once a worker for each computation; `begin` for each bucket and epoch.
+
+    What a key needs is set once per key, in the instance's own dictionary: `self.state` then costs a look-up, not a call.
+    """
+
+    def __init__(self, plan: NodePlan) -> None:
+        self._plan = plan
+        self._codec = StateCodec(plan.computation)
+        self._own = plan.computation.__dict__
+        self._decoders: dict[int, Callable[[bytes], Any]] = {}
+        for read in plan.inputs:
+            self._decoders[read.index] = _reading(value_decoder(read.stream.value_type), [c.apply for c in read.changes if not c.is_key])
+        self._streams_of = {read.index: read.stream.name for read in plan.inputs}
+        self._forgives = plan.errors is Errors.DEAD_LETTER
+        self.key = ""
+
+    def begin(self, header: Header, productions: Productions) -> None:
+        """Ready the computation for the keys of one bucket."""
+        self._now = header.now
+        self._low_watermark = header.low_watermarks[self._plan.name].input
+        self._productions = productions
+        self.tally = Tally()
+        own = self._own
+        own["_turn"], own["now"], own["low_watermark"] = self, self._now, self._low_watermark
+        for attribute in self._plan.outputs:
+            getattr(self._plan.computation, attribute)._turn = self
+
+    def end(self) -> None:
+        """Take back all that was lent."""
+        for name in ("_turn", "now", "low_watermark", "key", "state"):
+            self._own.pop(name, None)
+        for attribute in self._plan.outputs:
+            getattr(self._plan.computation, attribute)._turn = None
+
+    def run(self, key: str, arrivals: list[Arrival], row: Row | None) -> Row | None:
+        """All that an epoch brings to one key. `arrivals` stand in the order of their timestamps and ids."""
+        codec, own = self._codec, self._own
+        self.key = own["key"] = key
+        before = None if row is None else row.state
+        own["state"] = codec.fresh() if before is None else self._decode_state(before)
+        self._timers = {} if row is None else timers_of(row)
+        self._timers_changed = False
+        self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
+        for arrival in arrivals:
+            self._receive(arrival)
+        if self._overdue:
+            self._fire()
+        after: bytes | None = self._encode_state(own["state"])
+        if after == codec.initial:
+            after = None
+        if after == before and not self._timers_changed:
+            return row
+        return keep(after, self._timers)
+
+    # What the computation calls.
+
+    def produce(self, attribute: str, value: Any, timestamp: Timestamp, key: str | None) -> None:
+        if timestamp.__class__ is not int:
+            raise TopologyError(f"{attribute}.produce: timestamp is {timestamp!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+        if key is None:
+            key = self.key
+        elif key.__class__ is not str:
+            raise TopologyError(f"{attribute}.produce: key is {key!r}; a key is text: use str(...)")
+        # Encoded now, so that a value changed later is sent as it was.
+        self._productions.add(self._plan.outputs[attribute], key, encode_value(value), timestamp)
+        self.tally.produced += 1
+
+    def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
+        if at.__class__ is not int:
+            raise TopologyError(f"set_timer({tag!r}): at is {at!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+        wall = clock is Clock.WALL
+        if hold is None:
+            hold = None if wall else at
+        elif hold > at and not wall:
+            raise TopologyError(f"set_timer({tag!r}): hold {describe(hold)} is after at {describe(at)}; hold what the timer will produce")
+        elif self._plan.on_cycle and hold < at and not wall:
+            raise TopologyError(
+                f"set_timer({tag!r}): {self._plan.name!r} is on a cycle, so a timer that holds the low watermark before its own time "
+                f"would wait for itself; leave out hold=, or take the computation off the cycle"
+            )
+        self._timers[tag] = Pending(tag, at, wall, hold)
+        self._timers_changed = True
+        if at <= (self._now if wall else self._low_watermark):
+            self._overdue = True
+
+    def cancel_timer(self, tag: str) -> None:
+        if self._timers.pop(tag, None) is not None:
+            self._timers_changed = True
+
+    # One event each.
+
+    def _receive(self, arrival: Arrival) -> None:
+        tally = self.tally
+        tally.received += 1
+        late = arrival.timestamp < self._low_watermark
+        if late and arrival.error is None:
+            tally.late += 1
+            policy = self._plan.late
+            if policy is Late.DROP:
+                tally.dropped += 1
+                return
+            if isinstance(policy, str):
+                self._productions.add(policy, self.key, arrival.value, arrival.timestamp)
+                tally.diverted += 1
+                tally.produced += 1
+                return
+
+        def apply() -> None:
+            if arrival.error is not None:
+                raise ValueError(arrival.error)
+            value = self._decoders[arrival.input](arrival.value)
+            self._plan.computation.process_record(Record(self.key, value, arrival.timestamp, late))
+
+        stream = self._streams_of[arrival.input]
+        if self._attempt(apply, f"record {arrival.id} of stream {stream!r}", stream, arrival.id, arrival.value, arrival.timestamp):
+            tally.applied += 1
+        else:
+            tally.dead += 1
+
+    def _fire(self) -> None:
+        """Due timers in the order of their times, until none is due."""
+        set_in_past = 0
+        while self._overdue:
+            self._overdue = False
+            clocks = (self._low_watermark, self._now)
+            due = sorted((p for p in self._timers.values() if p.at <= clocks[p.wall] and p.at < END_OF_TIME), key=_by_time)
+            for pending in due:
+                if self._timers.get(pending.tag) is not pending:
+                    continue  # replaced or cancelled by one that fired before it
+                del self._timers[pending.tag]
+                self._timers_changed = True
+                self.tally.fired += 1
+                timer = pending.timer()
+                self._attempt(
+                    lambda timer=timer: self._plan.computation.process_timer(timer),  # type: ignore[misc]
+                    f"timer {timer.tag!r} at {describe(timer.at)}",
+                    f"timers of {self._plan.name}",
+                    f"{timer.tag}@{int(timer.at)}",
+                    b"",
+                    min(timer.at, self._now),
+                )
+                if self._overdue:
+                    set_in_past += 1
+                    break  # the new one may come before the rest
+            if set_in_past > MOST_OWN_PAST:
+                raise TopologyError(
+                    f"{self._plan.name!r} sets timers for key {self.key!r} in the past again and again while its timers fire; "
+                    f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
+                )
+
+    def _attempt(self, call: Callable[[], None], what: str, stream: str, id_: str, value: bytes, timestamp: Timestamp) -> bool:
+        """Run user code. If it raises: stop the run, or undo all it did and send a dead letter, as the computation was told."""
+        if not self._forgives:
+            try:
+                call()
+            except Exception as error:
+                raise self._failure(what, error) from error
+            return True
+        state, timers, produced = self._encode_state(self._own["state"]), dict(self._timers), len(self._productions)
+        sent, overdue = self.tally.produced, self._overdue
+        try:
+            call()
+            self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
+        except Exception as error:
+            failure = self._failure(what, error)
+            self._own["state"], self._timers = self._decode_state(state), timers
+            self._productions.cut(produced)
+            self.tally.produced, self._overdue = sent, overdue
+            letter = DeadLetter(stream, self._plan.name, self.key, id_, f"{failure.cause}\n{failure.trace}".strip(), value.decode())
+            self._productions.add(DEAD_LETTERS, self.key, encode_value(letter), timestamp)
+            return False
+        return True
+
+    def _encode_state(self, state: Any) -> bytes:
+        try:
+            return self._codec.encode(state)
+        except Exception as error:
+            raise self._failure("its state cannot be kept", error) from error
+
+    def _decode_state(self, stored: bytes) -> Any:
+        try:
+            return self._codec.decode(stored)
+        except Exception as error:
+            kept = self._plan.computation.state_type()
+            where = f"computation {self._plan.name!r}, key {self.key!r}"
+            raise RecordError(where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state") from error
+
+    def _failure(self, what: str, error: Exception) -> RecordError:
+        if isinstance(error, RecordError):
+            return error
+        trace = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__)))
+        return RecordError(f"computation {self._plan.name!r}, key {self.key!r}, {what}", f"{type(error).__name__}: {error}", trace.rstrip())
+
+
+def _by_time(pending: Pending) -> tuple[Timestamp, bool, str]:
+    return pending.at, pending.wall, pending.tag
+
+
+def _reading(decode: Callable[[bytes], Any], maps: list[Callable[[Any], Any]]) -> Callable[[bytes], Any]:
+    """How a reader sees a value: decoded, then changed by the `map`s of its stream."""
+    if not maps:
+        return decode
+
+    def read(stored: bytes) -> Any:
+        value = decode(stored)
+        for change in maps:
+            value = change(value)
+        return value
+
+    return read
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is the user's own: what lies below the last frame of the engine on top."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("millstream.core"):
+        inner = inner.tb_next
+    return inner or trace

@@ -1,0 +1,95 @@
+"""Where records go to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from millstream.errors import TopologyError
+from millstream.injector import Format
+from millstream.record import Record
+from millstream.stream import Stream
+
+V = TypeVar("V")
+
+
+class Target:
+    """Where a delivery puts its records. `delta`, `to_files`, `console`, `function` and `memory` make one."""
+
+
+@dataclass(frozen=True)
+class DeltaTarget(Target):
+    path: str
+
+
+@dataclass(frozen=True)
+class FileTarget(Target):
+    path: str
+    format: Format
+
+
+@dataclass(frozen=True)
+class ConsoleTarget(Target):
+    at_most: int
+
+
+@dataclass(frozen=True)
+class FunctionTarget(Target):
+    call: Callable[[int, list[Record[Any]]], None]
+
+
+@dataclass(frozen=True)
+class MemoryTarget(Target):
+    """Keeps what is delivered in this process: for tests and notebooks."""
+
+    _epochs: dict[int, list[Record[Any]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def records(self) -> list[Record[Any]]:
+        """All that was delivered so far, in order."""
+        with self._lock:
+            return [record for epoch in sorted(self._epochs) for record in self._epochs[epoch]]
+
+    def take(self, epoch: int, records: list[Record[Any]]) -> None:
+        """A repeated epoch replaces itself: exactly once as long as this process lives."""
+        with self._lock:
+            self._epochs[epoch] = records
+
+
+def delta(path: str) -> Target:
+    """A Delta table with the columns key, value, timestamp and id. Exactly once: an epoch is one commit."""
+    return DeltaTarget(path)
+
+
+def to_files(path: str, *, format: Format = Format.JSON_LINES) -> Target:
+    """A folder of JSON-lines or Parquet files, named by epoch. Exactly once: a repeated epoch writes the same names."""
+    if format is Format.CSV:
+        raise TopologyError("files are delivered as Format.JSON_LINES or Format.PARQUET")
+    return FileTarget(path, format)
+
+
+def console(*, at_most: int = 20) -> Target:
+    """Prints the newest records of every epoch. After a kill, an epoch may be printed twice."""
+    return ConsoleTarget(at_most)
+
+
+def function(call: Callable[[int, list[Record[V]]], None]) -> Target:
+    """Calls `call(epoch, records)` in the driver. After a kill, an epoch may be repeated with the same number and records."""
+    return FunctionTarget(call)
+
+
+def memory() -> MemoryTarget:
+    """Keeps the records in this process: `target.records`. A new process starts empty and sees what is delivered from then on."""
+    return MemoryTarget()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A stream, and where it goes."""
+
+    name: str
+    stream: Stream[Any]
+    target: Target

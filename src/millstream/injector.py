@@ -1,0 +1,142 @@
+"""Where records come from, and what is promised about the times they carry."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from millstream.errors import TopologyError
+from millstream.record import Errors
+from millstream.stream import Stream
+from millstream.timestamp import DAY, Duration, Timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Format(enum.Enum):
+    """How a file spells its records."""
+
+    JSON_LINES = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+SUFFIXES = {
+    ".jsonl": Format.JSON_LINES,
+    ".ndjson": Format.JSON_LINES,
+    ".json": Format.JSON_LINES,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
+
+
+class Source(Generic[V_co]):
+    """Where an injector finds its values. `files`, `dataframe` and `values` make one."""
+
+    value_type: Any
+    bounded: bool
+
+
+@dataclass(frozen=True)
+class FileSource(Source[V_co]):
+    path: str
+    value_type: Any
+    format: Format
+    bounded: bool
+
+
+@dataclass(frozen=True)
+class DataFrameSource(Source[V_co]):
+    frame: DataFrame | Callable[[SparkSession], DataFrame]
+    value_type: Any
+    bounded: bool = False  # what Spark says of the frame decides, once there is a session
+
+
+@dataclass(frozen=True)
+class ValueSource(Source[V_co]):
+    values: Iterable[V_co] | Callable[[int], Iterator[V_co]]
+    value_type: Any
+    bounded: bool = True  # when it ends; it need not
+
+
+def files(path: str, value: type[V], *, format: Format | None = None, bounded: bool = False) -> Source[V]:
+    """Files that match `path`, one record a line or row: those that are there, and those that come, unless `bounded`.
+
+    A file is read once, when it is first seen: write it elsewhere and move it in when it is whole.
+
+        ms.files("clicks/*.jsonl", Click)
+    """
+    found = format or SUFFIXES.get(PurePath(path).suffix)
+    if found is None:
+        raise TopologyError(f"what do the files {path!r} hold? End the path in one of {', '.join(SUFFIXES)}, or say format=ms.Format.JSON_LINES")
+    return FileSource(path, value, found, bounded)
+
+
+def dataframe(frame: DataFrame | Callable[[SparkSession], DataFrame], value: type[V]) -> Source[V]:
+    """A Spark DataFrame, streaming or batch, or a function that makes one from the session of the run.
+
+    ms.dataframe(lambda spark: spark.readStream.format("rate").load(), Tick)
+    """
+    return DataFrameSource(frame, value)
+
+
+def values(of: Iterable[V] | Callable[[int], Iterator[V]], value: type[V]) -> Source[V]:
+    """Python values, taken one by one as they come; the stream ends when they do.
+
+    After a restart, an iterable is gone through again and what was taken already is passed over;
+    a function is called with the number of values taken so far, and goes on from there.
+
+        ms.values([Query("spark", noon)], Query)
+    """
+    return ValueSource(of, value)
+
+
+@dataclass(frozen=True)
+class BoundedDisorder:
+    """Records come at most `by` out of order within a partition of the source.
+
+    A partition silent for `idle_after` on the wall clock is left out until it speaks again.
+    """
+
+    by: Duration
+    idle_after: Duration | None = None
+
+
+@dataclass(frozen=True)
+class Explicit(Generic[V]):
+    """The source says itself, in each value (or in a column), up to when its partition is complete."""
+
+    of: Callable[[V], Timestamp | datetime] | str
+    idle_after: Duration | None = None
+
+
+@dataclass(frozen=True)
+class Injection:
+    """All that `Topology.inject` was told."""
+
+    name: str
+    source: Source[Any]
+    key: Callable[[Any], str] | str
+    timestamp: Callable[[Any], Timestamp | datetime] | str
+    low_watermark: BoundedDisorder | Explicit[Any]
+    partition: Callable[[Any], str] | str | None
+    errors: Errors
+    ahead: Duration = DAY
+
+
+class Injected(Stream[V_co]):
+    """The stream of an injector."""
+
+    def __init__(self, injection: Injection) -> None:
+        self.injection, self.name, self.value_type = injection, injection.name, injection.source.value_type
+
+    def __repr__(self) -> str:
+        return f"<stream {self.name}>"

@@ -1,0 +1,64 @@
+"""What flows and what fires: records, timers, dead letters, and the choices about them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from millstream.timestamp import Timestamp
+
+V = TypeVar("V")
+
+
+class Clock(enum.Enum):
+    """Which clock a timer waits for."""
+
+    LOW_WATERMARK = "low watermark"
+    WALL = "wall"
+
+
+class Late(enum.Enum):
+    """What happens to a record older than the low watermark of its reader."""
+
+    PROCESS = "process"
+    DROP = "drop"
+
+
+class Errors(enum.Enum):
+    """What happens when a record cannot be decoded, or the code for it raises."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[V]):
+    """One value of a stream, under a key, at a time its producer gave it."""
+
+    key: str
+    value: V
+    timestamp: Timestamp
+    late: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A wish to be called: one per tag and key."""
+
+    tag: str
+    at: Timestamp
+    clock: Clock = Clock.LOW_WATERMARK
+    hold: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be processed, as it came, with the reason."""
+
+    stream: str
+    computation: str | None
+    key: str | None
+    id: str
+    reason: str
+    value: str

@@ -1,0 +1,99 @@
+"""Streams as a topology sees them: who produces them, and how a reader keys or changes their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from millstream.errors import TopologyError
+
+if TYPE_CHECKING:
+    from millstream.computation import Computation
+    from millstream.core.turn import Turn
+    from millstream.timestamp import Timestamp
+
+V = TypeVar("V")
+W = TypeVar("W")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Stream(Generic[V_co]):
+    """A named sequence of records. `by` reads it under another key, `map` with another value."""
+
+    value_type: Any = None
+
+    def by(self, key: Callable[[V_co], str], /) -> Stream[V_co]:
+        """The same stream, its records under the key that `key` finds in their values."""
+        return Rekeyed(self, key)
+
+    def map(self, change: Callable[[V_co], W], /) -> Stream[W]:
+        """The same stream; its reader sees `change(value)`."""
+        return Mapped(self, change)
+
+    def origin(self) -> Stream[Any]:
+        """The stream as it is produced, without `by` and `map`."""
+        return self
+
+    def changes(self) -> tuple[Change, ...]:
+        """What `by` and `map` do on the way from the origin to the reader, in order."""
+        return ()
+
+
+class Change:
+    """One `by` or `map` on the way to a reader."""
+
+    __slots__ = ("apply", "is_key")
+
+    def __init__(self, apply: Callable[[Any], Any], *, is_key: bool) -> None:
+        self.apply, self.is_key = apply, is_key
+
+
+class Rekeyed(Stream[V_co]):
+    def __init__(self, stream: Stream[V_co], key: Callable[[V_co], str]) -> None:
+        if not callable(key):
+            raise TopologyError(f"by({key!r}): give a function of the value that returns the key, such as lambda click: click.user")
+        self.stream, self.key, self.value_type = stream, key, stream.value_type
+
+    def origin(self) -> Stream[Any]:
+        return self.stream.origin()
+
+    def changes(self) -> tuple[Change, ...]:
+        return (*self.stream.changes(), Change(self.key, is_key=True))
+
+
+class Mapped(Stream[W], Generic[W]):
+    def __init__(self, stream: Stream[Any], change: Callable[[Any], W]) -> None:
+        if not callable(change):
+            raise TopologyError(f"map({change!r}): give a function of the value")
+        self.stream, self.change = stream, change
+        self.value_type = change if isinstance(change, type) else None
+
+    def origin(self) -> Stream[Any]:
+        return self.stream.origin()
+
+    def changes(self) -> tuple[Change, ...]:
+        return (*self.stream.changes(), Change(self.change, is_key=False))
+
+
+class Output(Stream[V]):
+    """A stream that a computation produces: `counts: ms.Output[int]` in its class body."""
+
+    # The engine lends a turn to every output of a computation while it runs; `produce` then costs one append.
+    _turn: Turn | None = None
+
+    def __init__(self, owner: Computation[Any], attribute: str, value_type: Any, name: str | None = None) -> None:
+        self.owner, self.attribute, self.value_type = owner, attribute, value_type
+        self.name = name or attribute
+
+    def produce(self, value: V, *, timestamp: Timestamp, key: str | None = None) -> None:
+        """Send a record on. Its key is that of the record or timer being processed, unless told another."""
+        turn = self._turn
+        if turn is None:
+            raise TopologyError(f"{self.attribute}.produce is there only inside process_record and process_timer")
+        turn.produce(self.attribute, value, timestamp, key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
+
+    def __repr__(self) -> str:
+        return f"<output {type(self.owner).__name__}.{self.attribute}>"

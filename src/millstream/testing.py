@@ -1,0 +1,170 @@
+"""A topology in this process: you send, you move the clocks, you read. No Spark, and milliseconds a test."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from millstream.core.backlog import Backlog, Limits, LogFile, Position
+from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.epoch import Arrival
+from millstream.core.extract import Extractor
+from millstream.core.graph import MILL, compile_topology, table_of
+from millstream.core.low_watermark import Mark
+from millstream.core.mill import Mill
+from millstream.core.pages import Bucket, bucket_of
+from millstream.core.plan import Source, no_ledger, plan_epoch
+from millstream.core.route import Router
+from millstream.core.row import timers_of
+from millstream.errors import TopologyError
+from millstream.injector import Injected
+from millstream.record import DeadLetter, Record, Timer
+from millstream.stream import Stream
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
+from millstream.topology import Topology
+
+V = TypeVar("V")
+
+BUCKETS = 4
+
+
+class _Shelf(dict[str, bytes]):
+    """The state of a bucket in a dictionary."""
+
+    def put(self, key: str, value: bytes) -> None:
+        self[key] = value
+
+    def remove(self, key: str) -> None:
+        self.pop(key, None)
+
+
+class Driver:
+    """Runs the real core: the same planning, rows, timers and low watermarks as on Spark, epoch by epoch."""
+
+    def __init__(self, topology: Topology, *, now: Timestamp = Timestamp(0)) -> None:
+        self._graph = compile_topology(topology)
+        self._mill = Mill(self._graph)
+        self._routers = [Router(read) for read in self._graph.inputs]
+        self._extractors = {name: Extractor(injection) for name, injection in self._graph.injections.items()}
+        self._ledger = no_ledger(self._graph)
+        self._backlog = Backlog(self._graph.tables, {read.stream.name for read in self._graph.inputs})
+        self._sources = {name: Source() for name in self._graph.injections}
+        self._now = now
+        self._shelves = [_Shelf() for _ in range(BUCKETS)]
+        self._batches: dict[str, list[tuple[str, bytes, Timestamp]]] = {}
+        self._log: dict[str, list[tuple[str, bytes, Timestamp]]] = {name: [] for name in self._graph.streams}
+        self._versions = dict.fromkeys(self._graph.tables, 0)
+
+    def send(self, stream: Stream[V], *values: V) -> None:
+        """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it."""
+        if not isinstance(stream, Injected):
+            raise TopologyError("send goes to a stream made by inject; put goes to any")
+        records = []
+        for value in values:
+            found = self._extractors[stream.name].extract(value, {}, now=END_OF_TIME)
+            records.append((found.key, encode_value(value), found.timestamp))
+        self._append(table_of(stream.name), stream.name, records)
+        self.run()
+
+    def put(self, stream: Stream[V], value: V, *, key: str, timestamp: Timestamp) -> None:
+        """One record on any stream, as if its producer had made it."""
+        plan = self._graph.stream_of(stream)
+        self._append(plan.tables[-1], plan.name, [(key, encode_value(value), timestamp)])
+        self.run()
+
+    def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
+        """Move the clocks on: the promise of all inputs (or of one), and the wall clock. Neither moves back."""
+        if low_watermark is not None:
+            for name in [of.name] if isinstance(of, Injected) else self._sources:
+                old = self._sources[name].marks.get("")
+                complete = low_watermark if old is None else max(old.complete, low_watermark)
+                self._sources[name].marks[""] = Mark(complete, self._now)
+        if now is not None:
+            self._now = max(self._now, now)
+        self.run()
+
+    def finish(self, of: Stream[Any] | None = None) -> None:
+        """All input has ended, or that of one stream."""
+        for name in [of.name] if isinstance(of, Injected) else self._sources:
+            self._sources[name].finished = True
+        self.run()
+
+    def run(self) -> None:
+        """Epochs until nothing is due."""
+        while self.epoch():
+            pass
+
+    def epoch(self) -> bool:
+        """One epoch, if one is due."""
+        planned = plan_epoch(self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=Limits(1_000_000, 1 << 40))
+        if planned is None:
+            return False
+        plan, files = planned
+        arrivals: dict[int, list[Arrival]] = {bucket: [] for bucket in plan.due}
+        for file in files:
+            batch = self._batches.pop(file.path)
+            for read in self._graph.readers(file.stream):
+                keys, errors = self._routers[read.index].keys([key for key, _, _ in batch], [value for _, value, _ in batch])
+                for n, (key, (_, value, timestamp)) in enumerate(zip(keys, batch, strict=True)):
+                    arrival = Arrival(read.index, key, value, timestamp, f"{file.path}/{n}", errors.get(n))
+                    arrivals.setdefault(bucket_of(key, BUCKETS), []).append(arrival)
+        summaries, produced = [], []
+        for bucket, waiting in sorted(arrivals.items()):
+            waiting.sort(key=lambda arrival: arrival.timestamp)
+            productions, summary = self._mill.run(bucket, plan.header(), waiting, self._shelves[bucket])
+            summaries.append(summary)
+            produced += zip(productions.streams, productions.keys, productions.values, productions.timestamps, strict=True)
+        counts: dict[str, int] = {}
+        batches: dict[str, list[tuple[str, bytes, Timestamp]]] = {}
+        for stream, *record in produced:
+            counts[stream] = counts.get(stream, 0) + 1
+            batches.setdefault(stream, []).append(tuple(record))  # type: ignore[arg-type]
+        self._ledger = self._ledger.after(plan, summaries, counts)
+        for stream, batch in batches.items():
+            self._append(MILL, stream, batch)
+        return True
+
+    def read(self, stream: Stream[V]) -> list[Record[V]]:
+        """All records of a stream so far."""
+        plan = self._graph.stream_of(stream)
+        decode = value_decoder(plan.value_type)
+        return [Record(key, decode(value), timestamp) for key, value, timestamp in self._log[plan.name]]
+
+    def dead_letters(self) -> list[DeadLetter]:
+        decode = value_decoder(DeadLetter)
+        return [decode(value) for _, value, _ in self._log["dead letters"]]
+
+    def state(self, computation: str, key: str) -> Any:
+        """What is kept for a key; its initial state if nothing is."""
+        codec = StateCodec(self._graph.nodes[computation].computation)
+        row = self._bucket(key).pages(computation).get(key)
+        return codec.fresh() if row is None or row.state is None else codec.decode(row.state)
+
+    def timers(self, computation: str, key: str) -> list[Timer]:
+        """The pending timers of a key, earliest first."""
+        row = self._bucket(key).pages(computation).get(key)
+        pending = [] if row is None else list(timers_of(row).values())
+        return [p.timer() for p in sorted(pending, key=lambda p: (p.at, p.tag))]
+
+    def keys(self, computation: str) -> int:
+        """How many keys of a computation have a row."""
+        return sum(report[computation].rows for report in self._ledger.reports.values() if computation in report)
+
+    def low_watermark(self, computation: str) -> Timestamp:
+        """The input low watermark of a computation in the last epoch."""
+        known = self._ledger.plan.low_watermarks.get(computation)
+        return START_OF_TIME if known is None else known.input
+
+    def _bucket(self, key: str) -> Bucket:
+        return Bucket(self._shelves[bucket_of(key, BUCKETS)])
+
+    def _append(self, table: str, stream: str, records: list[tuple[str, bytes, Timestamp]]) -> None:
+        version = self._versions[table]
+        path = f"{table}/{stream}/{version}"
+        self._versions[table] += 1
+        self._log[stream] += records
+        read = any(r.stream.name == stream for r in self._graph.inputs)
+        if records and read:
+            self._batches[path] = records
+        oldest = min((timestamp for _, _, timestamp in records), default=END_OF_TIME)
+        file = LogFile(table, Position(version), path, stream, len(records), 0, oldest)
+        self._backlog.add(table, [file], Position(version + 1))

@@ -1,0 +1,93 @@
+"""Instants and spans: whole microseconds, told apart by the type checker, plain `int` when running."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NewType, final, overload
+
+if TYPE_CHECKING:
+
+    @final
+    class Duration:
+        def __init__(self, microseconds: int, /) -> None: ...
+        def __add__(self, other: Duration, /) -> Duration: ...
+        def __sub__(self, other: Duration, /) -> Duration: ...
+        def __mul__(self, times: int, /) -> Duration: ...
+        def __rmul__(self, times: int, /) -> Duration: ...
+        @overload
+        def __floordiv__(self, other: Duration, /) -> int: ...
+        @overload
+        def __floordiv__(self, parts: int, /) -> Duration: ...
+        def __floordiv__(self, other: Duration | int, /) -> int | Duration: ...
+        def __truediv__(self, other: Duration, /) -> float: ...
+        def __mod__(self, other: Duration, /) -> Duration: ...
+        def __neg__(self) -> Duration: ...
+        def __lt__(self, other: Duration, /) -> bool: ...
+        def __le__(self, other: Duration, /) -> bool: ...
+        def __gt__(self, other: Duration, /) -> bool: ...
+        def __ge__(self, other: Duration, /) -> bool: ...
+        def __int__(self) -> int: ...
+
+    @final
+    class Timestamp:
+        def __init__(self, microseconds: int, /) -> None: ...
+        def __add__(self, span: Duration, /) -> Timestamp: ...
+        def __radd__(self, span: Duration, /) -> Timestamp: ...
+        @overload
+        def __sub__(self, other: Timestamp, /) -> Duration: ...
+        @overload
+        def __sub__(self, span: Duration, /) -> Timestamp: ...
+        def __sub__(self, other: Timestamp | Duration, /) -> Duration | Timestamp: ...
+        def __mod__(self, span: Duration, /) -> Duration: ...
+        def __lt__(self, other: Timestamp, /) -> bool: ...
+        def __le__(self, other: Timestamp, /) -> bool: ...
+        def __gt__(self, other: Timestamp, /) -> bool: ...
+        def __ge__(self, other: Timestamp, /) -> bool: ...
+        def __int__(self) -> int: ...
+else:
+    Duration = NewType("Duration", int)
+    Timestamp = NewType("Timestamp", int)
+
+MICROSECOND: Final = Duration(1)
+MILLISECOND: Final = 1_000 * MICROSECOND
+SECOND: Final = 1_000 * MILLISECOND
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+START_OF_TIME: Final = Timestamp(-(2**63))
+END_OF_TIME: Final = Timestamp(2**63 - 1)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def floor(timestamp: Timestamp, span: Duration) -> Timestamp:
+    """The start of the `span` that `timestamp` falls into."""
+    return timestamp - timestamp % span
+
+
+def to_timestamp(moment: datetime) -> Timestamp:
+    """A `datetime` with a time zone, as microseconds since 1970."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone; write it with one, such as tzinfo=datetime.UTC")
+    return Timestamp((moment - _EPOCH) // timedelta(microseconds=1))
+
+
+def to_datetime(timestamp: Timestamp) -> datetime:
+    """The moment in UTC; raises OverflowError for what a `datetime` cannot hold."""
+    return _EPOCH + timedelta(microseconds=int(timestamp))
+
+
+def to_duration(span: timedelta) -> Duration:
+    return Duration(span // timedelta(microseconds=1))
+
+
+def describe(timestamp: Timestamp) -> str:
+    """For people: ISO text, with words for the two ends of time."""
+    if timestamp <= START_OF_TIME:
+        return "-∞"
+    if timestamp >= END_OF_TIME:
+        return "+∞"
+    try:
+        return to_datetime(timestamp).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{int(timestamp)} µs"

@@ -1,0 +1,152 @@
+"""The graph of computations, and the checks that refuse a wrong one while it is being built."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from millstream.computation import Computation, Takes
+from millstream.delivery import Delivery, Target
+from millstream.errors import TopologyError
+from millstream.injector import BoundedDisorder, Explicit, Injected, Injection, Source
+from millstream.record import DeadLetter, Errors, Late
+from millstream.stream import Output, Stream
+from millstream.timestamp import DAY, Duration, Timestamp
+
+V = TypeVar("V")
+V_contra = TypeVar("V_contra", contravariant=True)
+
+NAME = re.compile(r"\w[\w .-]*")
+
+
+@dataclass(frozen=True)
+class Divert(Generic[V_contra]):
+    """Late records go to this output instead."""
+
+    to: Output[Any]
+    if TYPE_CHECKING:
+
+        def __init__(self, to: Output[V_contra]) -> None: ...
+
+
+class Node(Generic[V]):
+    """A computation in its place; `reads` says from where its records come."""
+
+    def __init__(self, topology: Topology, name: str, computation: Computation[Any], errors: Errors) -> None:
+        self.topology, self.name, self.computation, self.errors = topology, name, computation, errors
+        self.inputs: tuple[Stream[Any], ...] = ()
+        self.late: Late | Divert[Any] = Late.PROCESS
+
+    def reads(self, *streams: Stream[V], late: Late | Divert[V] = Late.PROCESS) -> None:
+        """From these streams; `late` says what becomes of records older than the low watermark."""
+        if not streams:
+            raise TopologyError(f"{self.name!r} reads nothing; name a stream in reads(...)")
+        if self.inputs:
+            raise TopologyError(f"{self.name!r} has its streams already; name all of them in one call of reads(...)")
+        self._check_types(streams)
+        if isinstance(late, Divert) and late.to.owner is not self.computation:
+            raise TopologyError(f"{self.name!r} diverts late records to an output of another computation; give it an output of its own for them")
+        self.inputs, self.late = streams, late
+
+    def _check_types(self, streams: Iterable[Stream[Any]]) -> None:
+        kind, taken = type(self.computation).__name__, type(self.computation)._inputs
+        if taken is None or any(isinstance(t, TypeVar) or typing.get_origin(t) or t is Any for t in taken):
+            return
+        carried = [stream.value_type for stream in streams]
+        for found in carried:
+            if found is not None and found is not Any and found not in taken:
+                raise TopologyError(
+                    f"{self.name!r} reads a stream of {called(found)}, but {kind}.process_record takes "
+                    f"{' | '.join(map(called, taken))}; widen its annotation or leave the stream out"
+                )
+        for missing in [t for t in taken if t not in carried and not any(c is None or c is Any for c in carried)]:
+            raise TopologyError(
+                f"{kind}.process_record takes {called(missing)}, but no stream that {self.name!r} reads carries it; "
+                f"add one, or take it out of the annotation"
+            )
+
+
+class Topology:
+    """Injectors, computations and deliveries, by name. The names are what a checkpoint depends on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = _named("topology", name)
+        self.nodes: dict[str, Node[Any]] = {}
+        self.injected: dict[str, Injected[Any]] = {}
+        self.deliveries: dict[str, Delivery] = {}
+        self.dead_letters: Stream[DeadLetter] = Stream()
+        self.dead_letters.value_type = DeadLetter
+
+    def inject(
+        self,
+        name: str,
+        source: Source[V],
+        *,
+        key: Callable[[V], str] | str,
+        timestamp: Callable[[V], Timestamp | datetime] | str,
+        low_watermark: BoundedDisorder | Explicit[V],
+        partition: Callable[[V], str] | str | None = None,
+        errors: Errors = Errors.FAIL,
+        ahead: Duration = DAY,
+    ) -> Stream[V]:
+        """Bring outside data in as the stream `name`.
+
+        `key`, `timestamp` and `partition` are functions of the value; where the source is a DataFrame they may be
+        columns, and no Python then runs for each record. `partition` tells apart the parts of the source that are in
+        order for themselves: the low watermark is the least over them. What lies more than `ahead` after the wall
+        clock is not believed: it goes to the dead letters.
+        """
+        if _named("injector", name) in self.injected:
+            raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
+        if not isinstance(source, Source):
+            raise TopologyError(f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.dataframe or ms.values")
+        if not isinstance(low_watermark, BoundedDisorder | Explicit):
+            raise TopologyError(f"injector {name!r}: low_watermark is ms.BoundedDisorder(...) or ms.Explicit(...)")
+        stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead))
+        self.injected[name] = stream
+        return stream
+
+    def compute(self, name: str, computation: Takes[V], /, *, errors: Errors = Errors.FAIL) -> Node[V]:
+        """Place a computation. Its state and streams are kept under `name`: keep it when the code changes."""
+        if not isinstance(computation, Computation):
+            raise TopologyError(f"{name!r}: {computation!r} is not a ms.Computation; derive its class from it")
+        if _named("computation", name) in self.nodes:
+            raise TopologyError(f"two computations are called {name!r}; a name keeps state apart: choose another")
+        for other in self.nodes.values():
+            if other.computation is computation:
+                raise TopologyError(f"{other.name!r} and {name!r} are the same instance of {type(computation).__name__}; make one for each")
+        try:
+            computation.initial_state()
+        except TypeError as error:
+            kept = called(type(computation)._state_type)
+            raise TopologyError(
+                f"{type(computation).__name__} cannot begin: {error}; give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
+            ) from None
+        node: Node[V] = Node(self, name, computation, errors)
+        self.nodes[name] = node
+        return node
+
+    def deliver(self, name: str, stream: Stream[Any], target: Target) -> None:
+        """Take `stream` out to `target`. How far it has come is kept under `name`."""
+        if _named("delivery", name) in self.deliveries:
+            raise TopologyError(f"two deliveries are called {name!r}; choose another name for one")
+        if not isinstance(target, Target):
+            raise TopologyError(f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory")
+        if stream.origin() is not stream:
+            raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
+        self.deliveries[name] = Delivery(name, stream, target)
+
+
+def called(kind: Any) -> str:
+    """A type as a user would write it."""
+    return getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
+
+
+def _named(what: str, name: object) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise TopologyError(f"a {what} cannot be called {name!r}; use letters, digits, spaces, '-', '_' and '.'")
+    return name
