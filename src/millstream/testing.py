@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrival
+from millstream.core.epoch import Arrivals
 from millstream.core.extract import Extractor
 from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.core.low_watermark import Mark
@@ -35,6 +36,29 @@ class _Shelf(dict[str, bytes]):
 
     def remove(self, key: str) -> None:
         self.pop(key, None)
+
+
+@dataclass(order=True, slots=True)
+class _Waiting:
+    timestamp: Timestamp
+    id: tuple[str, int, int]
+    input: int
+    key: str = field(compare=False)
+    value: bytes = field(compare=False)
+    error: str | None = field(compare=False)
+
+
+def _arrivals(records: list[_Waiting]) -> Arrivals:
+    arrivals = Arrivals()
+    for position, record in enumerate(records):
+        arrivals.inputs.append(record.input)
+        arrivals.keys.append(record.key)
+        arrivals.values.append(record.value)
+        arrivals.timestamps.append(record.timestamp)
+        arrivals.ids.append(record.id)
+        if record.error is not None:
+            arrivals.errors[position] = record.error
+    return arrivals
 
 
 class Driver:
@@ -99,18 +123,17 @@ class Driver:
         if planned is None:
             return False
         plan, files = planned
-        arrivals: dict[int, list[Arrival]] = {bucket: [] for bucket in plan.due}
+        waiting: dict[int, list[_Waiting]] = {bucket: [] for bucket in plan.due}
         for file in files:
             batch = self._batches.pop(file.path)
             for read in self._graph.readers(file.stream):
                 keys, errors = self._routers[read.index].keys([key for key, _, _ in batch], [value for _, value, _ in batch])
                 for n, (key, (_, value, timestamp)) in enumerate(zip(keys, batch, strict=True)):
-                    arrival = Arrival(read.index, key, value, timestamp, f"{file.path}/{n}", errors.get(n))
-                    arrivals.setdefault(bucket_of(key, BUCKETS), []).append(arrival)
+                    id_ = (file.table, file.position.version, n)
+                    waiting.setdefault(bucket_of(key, BUCKETS), []).append(_Waiting(timestamp, id_, read.index, key, value, errors.get(n)))
         summaries, produced = [], []
-        for bucket, waiting in sorted(arrivals.items()):
-            waiting.sort(key=lambda arrival: arrival.timestamp)
-            productions, summary = self._mill.run(bucket, plan.header(), waiting, self._shelves[bucket])
+        for bucket, records in sorted(waiting.items()):
+            productions, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
             summaries.append(summary)
             produced += zip(productions.streams, productions.keys, productions.values, productions.timestamps, strict=True)
         counts: dict[str, int] = {}

@@ -20,15 +20,22 @@ class Header(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Arrival:
-    """A record on its way into a computation: still encoded, its key already extracted."""
+class Arrivals:
+    """Records on their way into computations, as columns: still encoded, their keys already extracted.
 
-    input: int
-    key: str
-    value: bytes
-    timestamp: Timestamp
-    id: str
-    error: str | None = None  # why its key could not be extracted
+    They stand in the order of their timestamps and ids. `errors` says, by position, why a key could not be extracted.
+    """
+
+    inputs: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    timestamps: list[Timestamp] = field(default_factory=list)
+    ids: list[tuple[str, int, int]] = field(default_factory=list)  # table, epoch, sequence
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def id(self, position: int) -> str:
+        table, epoch, sequence = self.ids[position]
+        return f"{table}/{epoch}/{sequence}"
 
 
 @dataclass(slots=True)

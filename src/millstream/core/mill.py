@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from millstream.core.epoch import Arrival, Header, Productions, Report, Summary
+from millstream.core.epoch import Arrivals, Header, Productions, Report, Summary
 from millstream.core.graph import Graph
 from millstream.core.pages import Bucket, Store
 from millstream.core.turn import Turn
@@ -17,16 +15,17 @@ class Mill:
         self._turns = {name: Turn(plan) for name, plan in graph.nodes.items()}
         self._reader_of = [read.computation for read in graph.inputs]
 
-    def run(self, bucket: int, header: Header, arrivals: Iterable[Arrival], store: Store) -> tuple[Productions, Summary]:
-        """One epoch of one bucket. `arrivals` stand in the order of their timestamps and ids."""
-        by_key: dict[str, dict[str, list[Arrival]]] = {name: {} for name in self._turns}
-        for arrival in arrivals:
-            of_computation = by_key[self._reader_of[arrival.input]]
-            waiting = of_computation.get(arrival.key)
+    def run(self, bucket: int, header: Header, arrivals: Arrivals, store: Store) -> tuple[Productions, Summary]:
+        """One epoch of one bucket."""
+        by_key: dict[str, dict[str, list[int]]] = {name: {} for name in self._turns}
+        of_input = [by_key[name] for name in self._reader_of]
+        for position, (read, key) in enumerate(zip(arrivals.inputs, arrivals.keys, strict=True)):
+            of_computation = of_input[read]
+            waiting = of_computation.get(key)
             if waiting is None:
-                of_computation[arrival.key] = [arrival]
+                of_computation[key] = [position]
             else:
-                waiting.append(arrival)
+                waiting.append(position)
         rows = Bucket(store)
         productions, tallies = Productions(), {}
         for name, turn in self._turns.items():
@@ -36,11 +35,11 @@ class Mill:
             keys.update(dict.fromkeys(pages.due(low_watermark, header.now)))
             if not keys:
                 continue
-            turn.begin(header, productions)
+            turn.begin(header, arrivals, productions)
             try:
                 for key in keys:
                     before = pages.get(key)
-                    after = turn.run(key, of_key.get(key, []), before)
+                    after = turn.run(key, of_key.get(key, ()), before)
                     if after is not before:
                         pages.put(key, before, after)
             finally:

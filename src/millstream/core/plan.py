@@ -121,9 +121,18 @@ def plan_epoch(
         )
     low_watermarks = solve(bounds)
     due = ledger.due(low_watermarks, now)
-    if not taken and not due and (not ended(low_watermarks) or low_watermarks == last.low_watermarks):
+    if not taken and not due and (not ended(low_watermarks) or low_watermarks.items() <= last.low_watermarks.items()):
         return None
-    return Plan(last.epoch + 1, now, low_watermarks, promises, backlog.positions(), due), taken
+    # What a removed computation or injector had reached is carried on: it goes on from there when it comes back.
+    plan = Plan(
+        epoch=last.epoch + 1,
+        now=now,
+        low_watermarks={**last.low_watermarks, **low_watermarks},
+        promises={**last.promises, **promises},
+        positions={**last.positions, **backlog.positions()},
+        due=due,
+    )
+    return plan, taken
 
 
 def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrival, Header, Productions, Tally
+from millstream.core.epoch import Arrivals, Header, Productions, Tally
 from millstream.core.graph import DEAD_LETTERS, NodePlan
 from millstream.core.row import Pending, Row, keep, timers_of
 from millstream.errors import RecordError, TopologyError
@@ -35,11 +35,11 @@ class Turn:
         self._forgives = plan.errors is Errors.DEAD_LETTER
         self.key = ""
 
-    def begin(self, header: Header, productions: Productions) -> None:
+    def begin(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
         """Ready the computation for the keys of one bucket."""
         self._now = header.now
         self._low_watermark = header.low_watermarks[self._plan.name].input
-        self._productions = productions
+        self._arrivals, self._productions = arrivals, productions
         self.tally = Tally()
         own = self._own
         own["_turn"], own["now"], own["low_watermark"] = self, self._now, self._low_watermark
@@ -53,8 +53,8 @@ class Turn:
         for attribute in self._plan.outputs:
             getattr(self._plan.computation, attribute)._turn = None
 
-    def run(self, key: str, arrivals: list[Arrival], row: Row | None) -> Row | None:
-        """All that an epoch brings to one key. `arrivals` stand in the order of their timestamps and ids."""
+    def run(self, key: str, positions: Sequence[int], row: Row | None) -> Row | None:
+        """All that an epoch brings to one key: the arrivals at these positions, then the timers that are due."""
         codec, own = self._codec, self._own
         self.key = own["key"] = key
         before = None if row is None else row.state
@@ -62,8 +62,8 @@ class Turn:
         self._timers = {} if row is None else timers_of(row)
         self._timers_changed = False
         self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
-        for arrival in arrivals:
-            self._receive(arrival)
+        for position in positions:
+            self._receive(position)
         if self._overdue:
             self._fire()
         after: bytes | None = self._encode_state(own["state"])
@@ -110,33 +110,41 @@ class Turn:
 
     # One event each.
 
-    def _receive(self, arrival: Arrival) -> None:
-        tally = self.tally
+    def _receive(self, position: int) -> None:
+        arrivals, tally = self._arrivals, self.tally
+        timestamp = arrivals.timestamps[position]
         tally.received += 1
-        late = arrival.timestamp < self._low_watermark
-        if late and arrival.error is None:
+        late = timestamp < self._low_watermark
+        if late and position not in arrivals.errors:
             tally.late += 1
             policy = self._plan.late
             if policy is Late.DROP:
                 tally.dropped += 1
                 return
             if isinstance(policy, str):
-                self._productions.add(policy, self.key, arrival.value, arrival.timestamp)
+                self._productions.add(policy, self.key, arrivals.values[position], timestamp)
                 tally.diverted += 1
                 tally.produced += 1
                 return
-
-        def apply() -> None:
-            if arrival.error is not None:
-                raise ValueError(arrival.error)
-            value = self._decoders[arrival.input](arrival.value)
-            self._plan.computation.process_record(Record(self.key, value, arrival.timestamp, late))
-
-        stream = self._streams_of[arrival.input]
-        if self._attempt(apply, f"record {arrival.id} of stream {stream!r}", stream, arrival.id, arrival.value, arrival.timestamp):
-            tally.applied += 1
-        else:
+        try:
+            if self._forgives:
+                before = self._remember()
+            if position in arrivals.errors:
+                raise ValueError(arrivals.errors[position])
+            value = self._decoders[arrivals.inputs[position]](arrivals.values[position])
+            self._plan.computation.process_record(Record(self.key, value, timestamp, late))
+            if self._forgives:
+                self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
+        except Exception as error:
+            stream, id_ = self._streams_of[arrivals.inputs[position]], arrivals.id(position)
+            failure = self._failure(f"record {id_} of stream {stream!r}", error)
+            if not self._forgives:
+                raise failure from error
+            self._undo(before)
+            self._bury(failure, stream, id_, arrivals.values[position].decode(), timestamp)
             tally.dead += 1
+            return
+        tally.applied += 1
 
     def _fire(self) -> None:
         """Due timers in the order of their times, until none is due."""
@@ -151,15 +159,7 @@ class Turn:
                 del self._timers[pending.tag]
                 self._timers_changed = True
                 self.tally.fired += 1
-                timer = pending.timer()
-                self._attempt(
-                    lambda timer=timer: self._plan.computation.process_timer(timer),  # type: ignore[misc]
-                    f"timer {timer.tag!r} at {describe(timer.at)}",
-                    f"timers of {self._plan.name}",
-                    f"{timer.tag}@{int(timer.at)}",
-                    b"",
-                    min(timer.at, self._now),
-                )
+                self._call(pending)
                 if self._overdue:
                     set_in_past += 1
                     break  # the new one may come before the rest
@@ -169,28 +169,35 @@ class Turn:
                     f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
                 )
 
-    def _attempt(self, call: Callable[[], None], what: str, stream: str, id_: str, value: bytes, timestamp: Timestamp) -> bool:
-        """Run user code. If it raises: stop the run, or undo all it did and send a dead letter, as the computation was told."""
-        if not self._forgives:
-            try:
-                call()
-            except Exception as error:
-                raise self._failure(what, error) from error
-            return True
-        state, timers, produced = self._encode_state(self._own["state"]), dict(self._timers), len(self._productions)
-        sent, overdue = self.tally.produced, self._overdue
+    def _call(self, pending: Pending) -> None:
+        timer = pending.timer()
         try:
-            call()
-            self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
+            if self._forgives:
+                before = self._remember()
+            self._plan.computation.process_timer(timer)
+            if self._forgives:
+                self._encode_state(self._own["state"])
         except Exception as error:
-            failure = self._failure(what, error)
-            self._own["state"], self._timers = self._decode_state(state), timers
-            self._productions.cut(produced)
-            self.tally.produced, self._overdue = sent, overdue
-            letter = DeadLetter(stream, self._plan.name, self.key, id_, f"{failure.cause}\n{failure.trace}".strip(), value.decode())
-            self._productions.add(DEAD_LETTERS, self.key, encode_value(letter), timestamp)
-            return False
-        return True
+            failure = self._failure(f"timer {timer.tag!r} at {describe(timer.at)}", error)
+            if not self._forgives:
+                raise failure from error
+            self._undo(before)
+            self._bury(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", min(timer.at, self._now))
+
+    # When code raises and the computation forgives, all that it did is undone and a dead letter is sent.
+
+    def _remember(self) -> tuple[bytes, dict[str, Pending], int, int, bool]:
+        return self._encode_state(self._own["state"]), dict(self._timers), len(self._productions), self.tally.produced, self._overdue
+
+    def _undo(self, before: tuple[bytes, dict[str, Pending], int, int, bool]) -> None:
+        state, self._timers, produced, self.tally.produced, self._overdue = before
+        self._own["state"] = self._decode_state(state)
+        self._productions.cut(produced)
+
+    def _bury(self, failure: RecordError, stream: str, id_: str, value: str, timestamp: Timestamp) -> None:
+        reason = f"{failure.cause}\n{failure.trace}".strip()
+        letter = DeadLetter(stream, self._plan.name, self.key, id_, reason, value)
+        self._productions.add(DEAD_LETTERS, self.key, encode_value(letter), timestamp)
 
     def _encode_state(self, state: Any) -> bytes:
         try:

@@ -1,0 +1,132 @@
+"""The folder of a run: what lies where, and whose it is."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from millstream.errors import LogError
+
+FORMAT = 1
+
+S = TypeVar("S")
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """What is fixed when a folder is first used: state and checkpoints depend on it."""
+
+    topology: str
+    at: str
+    buckets: list[int]  # the label of each bucket, chosen so that they spread evenly over the partitions
+    partitions: int
+    format: int = FORMAT
+
+
+class Folder:
+    """Paths, and small files that are replaced whole."""
+
+    def __init__(self, at: str | Path) -> None:
+        self.path = Path(at).absolute()
+
+    @property
+    def pinned(self) -> Path:
+        return self.path / "topology.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def manifests(self) -> Path:
+        return self.path / "manifests"
+
+    def table(self, name: str) -> Path:
+        return self.path / "log" / name
+
+    def checkpoint(self, query: str) -> Path:
+        return self.path / "checkpoints" / query
+
+    def consumer(self, query: str) -> Path:
+        """How far a reader of the log has come for good."""
+        return self.path / "consumers" / f"{query}.json"
+
+    def spool(self, injector: str) -> Path:
+        return self.path / "spool" / injector
+
+    @property
+    def run(self) -> Path:
+        """What the run that is under way says of itself; worthless after it."""
+        return self.path / "run"
+
+    def open(self) -> Pinned | None:
+        """What is pinned here; None if the folder is new. Refuses a folder that is something else."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+            if not self.pinned.exists():
+                if any(self.path.iterdir()):
+                    strange = sorted(p.name for p in self.path.iterdir() if p.name != "lock")[:3]
+                    if strange:
+                        raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
+                return None
+        except OSError as error:
+            raise LogError(f"{self.path} cannot be used: {error.strerror or error}; name a folder that you may write to") from error
+        pinned = read_json(self.pinned, Pinned)
+        assert pinned is not None
+        if pinned.format != FORMAT:
+            raise LogError(f"{self.path} was written in format {pinned.format}, this version knows {FORMAT}; use the version that wrote it")
+        if pinned.at != str(self.path):
+            raise LogError(
+                f"{self.path} was made at {pinned.at} and moved here; Spark's state holds absolute paths, so it cannot go on here: "
+                f"move it back, or link it from there"
+            )
+        return pinned
+
+
+def read_json(path: Path, kind: type[S]) -> S | None:
+    """A small file, checked; None if it is not there. A torn or foreign one is refused by name."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise LogError(f"{path} is damaged: {error}; restore it from a copy") from error
+
+
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Replace a small file whole: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(value))
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sweep(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,199 @@
+"""One Delta table of the log: fenced commits, and a tail that costs the same however long the log is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from millstream.core.backlog import LogFile, Position
+from millstream.errors import Fenced, LogError
+from millstream.log.staged import RECORDS, StagedFile
+from millstream.timestamp import END_OF_TIME, Timestamp, to_timestamp
+
+SCHEMA = pa.schema([pa.field("stream", pa.string(), nullable=False), *RECORDS])
+FENCE = "fence"
+
+# Checkpoints and cleaning stay outside the commit path; see maintenance.
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What one version of a table brought."""
+
+    version: int
+    files: list[LogFile]
+    note: bytes | None
+
+    @property
+    def end(self) -> Position:
+        return Position(self.version + 1)
+
+
+class _Add(msgspec.Struct):
+    path: str
+    size: int
+    stats: str | None = None
+    dataChange: bool = True  # noqa: N815  (Delta's own spelling)
+    partitionValues: dict[str, str | None] = {}  # noqa: N815
+
+
+class _Action(msgspec.Struct):
+    add: _Add | None = None
+    commitInfo: dict[str, Any] | None = None  # noqa: N815
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int  # noqa: N815
+    minValues: dict[str, Any] = {}  # noqa: N815
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
+_decode_stats = msgspec.json.Decoder(_Stats).decode
+
+
+def read_commit(path: Path, table: str, version: int) -> Commit | None:
+    """A version read from its own file (0.1 ms at any size of the table); None if it is not there yet."""
+    file = path / "_delta_log" / f"{version:020d}.json"
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    files: list[LogFile] = []
+    note: bytes | None = None
+    try:
+        for line in content.splitlines():
+            action = _decode_action(line)
+            if action.add is not None and action.add.dataChange:
+                stats = _decode_stats(action.add.stats or "{}")
+                stream = action.add.partitionValues.get("stream") or ""
+                position = Position(version, len(files))
+                files.append(LogFile(table, position, action.add.path, stream, stats.numRecords, action.add.size, _oldest(stats)))
+            elif action.commitInfo is not None and "millstream" in action.commitInfo:
+                note = str(action.commitInfo["millstream"]).encode()
+    except msgspec.MsgspecError as error:
+        raise LogError(f"{file} is damaged: {error}; restore it from a copy: nothing was read past it") from error
+    return Commit(version, files, note)
+
+
+def _oldest(stats: _Stats) -> Timestamp:
+    from datetime import datetime
+
+    told = stats.minValues.get("timestamp")
+    return END_OF_TIME if told is None else to_timestamp(datetime.fromisoformat(told))
+
+
+def tail(path: Path, table: str, position: Position, until: Position | None = None) -> Iterator[Commit]:
+    """The commits from `position` on, without the files of the first that lie before it, up to `until`."""
+    version = position.version
+    while until is None or Position(version, 0) < until:
+        commit = read_commit(path, table, version)
+        if commit is None:
+            if until is not None:
+                raise LogError(f"{path} has no version {version}, which is still needed; restore _delta_log from a copy")
+            return
+        files = [f for f in commit.files if f.position >= position and (until is None or f.position < until)]
+        yield Commit(version, files, commit.note)
+        version += 1
+
+
+def newest_version(path: Path) -> int:
+    """The newest version of a table; -1 if there is no table."""
+    hint = 0
+    try:
+        names = os.listdir(path / "_delta_log")
+    except FileNotFoundError:
+        return -1
+    for name in names:
+        if name.endswith(".json") and name[:20].isdigit():
+            hint = max(hint, int(name[:20]))
+    return hint
+
+
+def newest_note(path: Path, table: str) -> tuple[int, bytes] | None:
+    """The newest note of a table with its version: maintenance leaves none."""
+    for version in range(newest_version(path), -1, -1):
+        commit = read_commit(path, table, version)
+        if commit is None:
+            return None
+        if commit.note is not None:
+            return version, commit.note
+    return None
+
+
+class Table:
+    """A table that this process may write: every commit asserts the fence of its run, in the same transaction."""
+
+    def __init__(self, path: Path, name: str, fence: int) -> None:
+        self.path, self.name, self._fence = path, name, fence
+        self._handle: DeltaTable | None = None
+
+    def create(self) -> None:
+        DeltaTable.create(str(self.path), SCHEMA, mode="ignore", partition_by=["stream"], post_commithook_properties=NO_HOOKS)
+
+    def raise_fence(self) -> None:
+        """From here on, every commit of an older run fails."""
+        handle = self._open()
+        standing = handle.transaction_version(FENCE)
+        if standing is not None and standing >= self._fence:
+            raise Fenced(f"a newer run owns {self.path}; this one stops")
+        self._write(handle, [], None, {})
+
+    def fence(self) -> int:
+        """The fence that stands; 0 if none does."""
+        return self._open().transaction_version(FENCE) or 0
+
+    def committed(self, writer: str) -> int:
+        """The newest epoch of `writer`; -1 if there is none."""
+        version = self._open().transaction_version(writer)
+        return -1 if version is None else version
+
+    def commit(self, files: list[StagedFile], note: bytes, *, writer: str, epoch: int) -> None:
+        """Make files and note visible as `epoch` of `writer`, atomically, or raise and change nothing."""
+        handle = self._open()
+        if (handle.transaction_version(FENCE) or 0) != self._fence:
+            raise Fenced(f"a newer run owns {self.path}; this one stops")
+        self._write(handle, files, note, {writer: epoch})
+
+    def annotate(self, note: bytes) -> None:
+        """A commit that brings a note and no files."""
+        handle = self._open()
+        if (handle.transaction_version(FENCE) or 0) != self._fence:
+            raise Fenced(f"a newer run owns {self.path}; this one stops")
+        self._write(handle, [], note, {})
+
+    def _open(self) -> DeltaTable:
+        try:
+            if self._handle is None:
+                self._handle = DeltaTable(str(self.path))
+            else:
+                self._handle.update_incremental()
+        except TableNotFoundError as error:
+            raise LogError(f"{self.path} is not a table of the log any more; restore it from a copy") from error
+        except DeltaError as error:
+            raise LogError(f"{self.path} cannot be opened: {error}") from error
+        return self._handle
+
+    def _write(self, handle: DeltaTable, files: list[StagedFile], note: bytes | None, writers: dict[str, int]) -> None:
+        now = int(time.time() * 1000)
+        actions = [AddAction(f.path, f.size, {"stream": f.stream}, now, True, f.statistics()) for f in files]
+        transactions = [Transaction(FENCE, self._fence), *(Transaction(writer, epoch) for writer, epoch in writers.items())]
+        properties = CommitProperties(
+            custom_metadata=None if note is None else {"millstream": note.decode()}, app_transactions=transactions
+        )
+        try:
+            # Two writers that both assert the fence conflict, so a commit cannot slip in behind a newer fence.
+            handle.create_write_transaction(actions, "append", SCHEMA, ["stream"], commit_properties=properties, post_commithook_properties=NO_HOOKS)
+        except CommitFailedError as error:
+            raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
+        handle.update_incremental()
+        with (self.path / "_delta_log" / f"{handle.version():020d}.json").open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""Millstream on Spark: queries that bring records in, mill them and take them out."""

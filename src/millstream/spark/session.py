@@ -1,0 +1,140 @@
+"""The SparkSession of a run: a good local one, or the user's own with what the mill needs set beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+from millstream.errors import MillstreamError
+
+# What the queries of a run need. A query keeps the settings that its session has when it starts, so a user's own
+# session is changed for that moment only.
+QUERY_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
+
+# Spark's own way of writing checkpoints forks a process for every file on a local disk. This one renames, which is
+# safe there because the lock of the folder keeps a second writer out.
+LOCAL_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+
+JAVA_NEEDED = (
+    "Spark needs Java 17, and none was found. Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17; conda: conda install openjdk=17), or set JAVA_HOME to where it is."
+)
+
+
+def session_for(given: SparkSession | None, *, words: Path | None, sources: tuple[type[DataSource], ...]) -> SparkSession:
+    """The session given, or the one that is there, or a local one. Spark's own words go to the file `words`, if there is one."""
+    spark = given or SparkSession.getActiveSession() or _local(words)
+    for source in sources:
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+    return spark
+
+
+@contextmanager
+def query_settings(spark: SparkSession, *, partitions: int) -> Iterator[None]:
+    """Queries started inside have the settings that they need; the session has its own again afterwards."""
+    wanted = {**QUERY_SETTINGS, **(LOCAL_CHECKPOINTS if _on_local_disk(spark) else {}), "spark.sql.shuffle.partitions": str(partitions)}
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def cores(given: SparkSession | None) -> int:
+    """How many tasks run at once."""
+    active = given or SparkSession.getActiveSession()
+    return active.sparkContext.defaultParallelism if active is not None else os.cpu_count() or 1
+
+
+def require_java() -> None:
+    """Before Spark says it in its own way."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else None
+    if java is not None and not java.exists():
+        raise MillstreamError(f"JAVA_HOME is {home}, but there is no bin/java in it. {JAVA_NEEDED}")
+    if java is None and shutil.which("java") is None:
+        raise MillstreamError(JAVA_NEEDED)
+
+
+def _local(words: Path | None) -> SparkSession:
+    require_java()
+    if "SPARK_ENV_LOADED" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        # Spark's workers are otherwise the first python3 on the path, and do not see what this process can import.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    builder = (
+        SparkSession.builder.appName("millstream")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.killEnabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
+        .config("spark.python.worker.reuse", "true")
+        .config("spark.python.daemon.module", "pyspark.daemon")
+        .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
+    )
+    if not os.environ.get("MASTER") and not os.environ.get("SPARK_MASTER"):
+        builder = builder.master("local[*]")
+    if words is None:
+        return builder.getOrCreate()
+    quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{quiet}")
+    with _standard_error_to(words):
+        return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+@contextmanager
+def _standard_error_to(words: Path) -> Iterator[None]:
+    """What is started inside inherits a file as its standard error."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with words.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _on_local_disk(spark: SparkSession) -> bool:
+    return spark.sparkContext.master.startswith("local")
