@@ -1,5 +1,7 @@
 """Millstream: MillWheel on Spark. Computations for one key at a time, exactly once, in event time."""
 
+from typing import TYPE_CHECKING, Any
+
 from millstream.computation import Computation, Takes, output
 from millstream.delivery import Target, console, delta, function, memory, to_files
 from millstream.errors import FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError
@@ -23,3 +25,79 @@ from millstream.timestamp import (
     to_timestamp,
 )
 from millstream.topology import Divert, Topology
+
+if TYPE_CHECKING:
+    from millstream.log.status import Status, status_of
+    from millstream.spark.run import DRAINED, Options, Run, run, start
+
+__version__ = "0.1.0"
+
+# Spark takes a second to import; what only builds or tests a topology does without it.
+_LATE = {name: "millstream.spark.run" for name in ("DRAINED", "Options", "Run", "run", "start")} | {
+    name: "millstream.log.status" for name in ("Status", "status_of")
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LATE[name]), name)
+
+
+__all__ = [
+    "BoundedDisorder",
+    "Clock",
+    "Computation",
+    "DAY",
+    "DRAINED",
+    "DeadLetter",
+    "Divert",
+    "Duration",
+    "END_OF_TIME",
+    "Errors",
+    "Explicit",
+    "FolderBusy",
+    "Format",
+    "HOUR",
+    "Late",
+    "LogError",
+    "MICROSECOND",
+    "MILLISECOND",
+    "MINUTE",
+    "MillstreamError",
+    "Options",
+    "Output",
+    "Record",
+    "RecordError",
+    "Run",
+    "RunFailed",
+    "SECOND",
+    "START_OF_TIME",
+    "Source",
+    "Status",
+    "Stream",
+    "Takes",
+    "Target",
+    "Timer",
+    "Timestamp",
+    "Topology",
+    "TopologyError",
+    "console",
+    "dataframe",
+    "delta",
+    "files",
+    "floor",
+    "function",
+    "memory",
+    "output",
+    "run",
+    "start",
+    "status_of",
+    "to_datetime",
+    "to_duration",
+    "to_files",
+    "to_timestamp",
+    "values",
+]

@@ -12,11 +12,16 @@ from millstream.timestamp import Timestamp
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What every part of an epoch knows: its number, its clocks. Fixed before anything runs, so a replay sees the same."""
+    """What every part of an epoch knows: its number, its clocks. Fixed before anything runs, so a replay sees the same.
+
+    `before` are the input low watermarks of the epoch before: what a record is late against. A low watermark speaks of
+    what comes after its own epoch, so the records of an epoch come first, then it moves on and timers fire.
+    """
 
     epoch: int
     now: Timestamp
     low_watermarks: dict[str, LowWatermark]
+    before: dict[str, Timestamp]
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ For every epoch, the input and output low watermarks of all computations are the
                      output(P) for every producer P that X reads )       then never below the last input(X)
     output(P) = min( input(P), oldest record delivered to P in this epoch, P's earliest hold )
 
-"Greatest" makes cycles work: only injectors, pending work and holds keep one back. A low-watermark timer
+So nothing that reaches X after this epoch is below input(X): a record is late if it lies below the input low watermark
+of the epoch before its own. "Greatest" makes cycles work: only injectors, pending work and holds keep one back. A low-watermark timer
 always holds its own time or an earlier one, so the holds cover the timers.
 """
 

@@ -20,17 +20,18 @@ class Plan(msgspec.Struct, frozen=True):
     epoch: int
     now: Timestamp
     low_watermarks: dict[str, LowWatermark]
+    before: dict[str, Timestamp]  # the input low watermarks of the epoch before
     promises: dict[str, Timestamp]
     positions: dict[str, Position]
     due: list[int]
 
     def header(self) -> Header:
-        return Header(self.epoch, self.now, self.low_watermarks)
+        return Header(self.epoch, self.now, self.low_watermarks, self.before)
 
 
 def before_all(graph: Graph) -> Plan:
     """What stands before epoch 0."""
-    return Plan(-1, START_OF_TIME, {}, {}, {table: Position() for table in graph.tables}, [])
+    return Plan(-1, START_OF_TIME, {}, {}, {}, {table: Position() for table in graph.tables}, [])
 
 
 class Source(msgspec.Struct):
@@ -128,6 +129,7 @@ def plan_epoch(
         epoch=last.epoch + 1,
         now=now,
         low_watermarks={**last.low_watermarks, **low_watermarks},
+        before={name: known.last for name, known in bounds.items()},
         promises={**last.promises, **promises},
         positions={**last.positions, **backlog.positions()},
         due=due,

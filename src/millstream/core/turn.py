@@ -39,10 +39,11 @@ class Turn:
         """Ready the computation for the keys of one bucket."""
         self._now = header.now
         self._low_watermark = header.low_watermarks[self._plan.name].input
+        self._before = header.before[self._plan.name]
         self._arrivals, self._productions = arrivals, productions
         self.tally = Tally()
         own = self._own
-        own["_turn"], own["now"], own["low_watermark"] = self, self._now, self._low_watermark
+        own["_turn"], own["now"] = self, self._now
         for attribute in self._plan.outputs:
             getattr(self._plan.computation, attribute)._turn = self
 
@@ -62,9 +63,11 @@ class Turn:
         self._timers = {} if row is None else timers_of(row)
         self._timers_changed = False
         self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
+        own["low_watermark"] = self._before
         for position in positions:
             self._receive(position)
         if self._overdue:
+            own["low_watermark"] = self._low_watermark
             self._fire()
         after: bytes | None = self._encode_state(own["state"])
         if after == codec.initial:
@@ -114,7 +117,7 @@ class Turn:
         arrivals, tally = self._arrivals, self.tally
         timestamp = arrivals.timestamps[position]
         tally.received += 1
-        late = timestamp < self._low_watermark
+        late = timestamp < self._before
         if late and position not in arrivals.errors:
             tally.late += 1
             policy = self._plan.late

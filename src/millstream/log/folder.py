@@ -21,6 +21,7 @@ class Pinned(msgspec.Struct, frozen=True):
     """What is fixed when a folder is first used: state and checkpoints depend on it."""
 
     topology: str
+    id: str  # tells this folder from all others, wherever something of it is delivered
     at: str
     buckets: list[int]  # the label of each bucket, chosen so that they spread evenly over the partitions
     partitions: int

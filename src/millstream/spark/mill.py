@@ -91,6 +91,8 @@ class MillReader(DataSourceStreamReader):
             return start if plan is None else _offset(plan)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:  # Spark plans an empty range too
+            return []
         with reported("planning an epoch"):
             plan = _plan(end)
             files = self._plans().files(_plan(start), plan)

@@ -40,7 +40,8 @@ class MillState(msgspec.Struct):
 
     fence: int
     epoch: int
-    stopped: bool
+    idle: bool  # nothing is due
+    stopped: bool  # it was asked to stop and plans nothing more
     drained: bool
     waiting: int  # records in the log that no epoch has taken yet
     seen: dict[str, int]  # the newest version it has looked at, of each table
@@ -84,10 +85,10 @@ class Planner:
                 planned = plan_epoch(self._graph, ledger, self._backlog, self._sources, clock=clock, limits=self._limits)
                 if planned is not None:
                     self._planned = (planned[0].epoch, planned[1])
-                    self._tell(stopped=False, drained=False)
+                    self._tell(idle=False, stopped=False, drained=False)
                     return planned[0]
                 look = False
-            self._tell(stopped=stopping, drained=self._drained(ledger))
+            self._tell(idle=True, stopped=stopping, drained=self._drained(ledger))
             if time.monotonic() >= deadline:
                 return None
             time.sleep(POLL)
@@ -179,10 +180,10 @@ class Planner:
             return False
         return not self._graph.nodes or ended({name: ledger.plan.low_watermarks[name] for name in self._graph.nodes if name in ledger.plan.low_watermarks})
 
-    def _tell(self, *, stopped: bool, drained: bool) -> None:
+    def _tell(self, *, idle: bool, stopped: bool, drained: bool) -> None:
         assert self._ledger is not None
         seen = {table: version - 1 for table, version in self._next.items()}
-        state = MillState(self._fence, self._ledger.plan.epoch, stopped, drained, self._backlog.rows(), seen)
+        state = MillState(self._fence, self._ledger.plan.epoch, idle, stopped, drained, self._backlog.rows(), seen)
         if state != self._told:
             write_json(self._folder.run / "mill.json", state, durable=False)
             self._told = state

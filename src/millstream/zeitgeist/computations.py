@@ -122,10 +122,10 @@ class Model(ms.Computation[dict[int, Slot]]):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A second's count, what was expected, and between which counts it would not have differed."""
+    """A second's count, what was predicted, and between which counts it would not have differed."""
 
     actual: int
-    expected: float
+    predicted: float
     low: float
     high: float
 

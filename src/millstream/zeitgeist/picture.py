@@ -7,86 +7,89 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.dates import DateFormatter, DayLocator
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 import millstream as ms
-from millstream.zeitgeist.clock import HOUR, simulated
+from millstream.zeitgeist.clock import HOUR, START, hour_of_week, simulated
 from millstream.zeitgeist.computations import Comparison
 from millstream.zeitgeist.events import Anomaly, Kind
 from millstream.zeitgeist.score import Score
 
-COLOURS = {Kind.SPIKE: "#e8590c", Kind.DIP: "#1971c2"}
-ACTUAL, EXPECTED, USUAL, TRUE = "#212529", "#2f9e44", "#b2f2bb", "#868e96"
-PANELS = 5
+EVENTFUL = 4  # panels of queries in which most happened; one more shows a query in which nothing did
+FOUND = {Kind.SPIKE: "#e8590c", Kind.DIP: "#1971c2"}
+ACTUAL, PREDICTED, USUAL, TRUE = "#212529", "#2b8a3e", "#d3f9d8", "#868e96"
+
+History = list[ms.Record[Comparison]]
 
 
 def draw(path: Path, comparisons: Iterable[ms.Record[Comparison]], result: Score) -> None:
-    """Write a PNG of the queries in which most happened, and of one in which nothing did."""
-    of_query: dict[str, list[ms.Record[Comparison]]] = {}
-    for record in sorted(comparisons, key=lambda record: record.timestamp):
-        of_query.setdefault(record.key, []).append(record)
-    shown = choose(result, list(of_query))
-    figure = Figure(figsize=(15, 2.6 * len(shown) + 1.6), dpi=110, layout="constrained")
+    """Write the picture as a PNG. `comparisons` is all that the detector compared, in any order."""
+    histories: dict[str, History] = {}
+    for record in sorted(comparisons, key=lambda record: int(record.timestamp)):
+        histories.setdefault(record.key, []).append(record)
+    shown = choose(histories, result)
+    figure = Figure(figsize=(15, 2.6 * len(shown) + 1.8), dpi=110, layout="constrained")
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     for panel, query in zip(panels, shown, strict=True):
-        _draw_query(panel, query, of_query[query], result)
-    panels[-1].xaxis.set_major_locator(DayLocator())
-    panels[-1].xaxis.set_major_formatter(DateFormatter("%a\n%d %b"))
-    figure.suptitle("Search queries per hour: actual traffic, what the model predicted, and what the detector found", fontsize=15)
+        _draw_query(panel, query, histories[query], result)
+    midnights = [r.timestamp for r in histories[shown[0]] if hour_of_week(r.timestamp) % 24 == 0]
+    panels[-1].set_xticks([_x(midnight) for midnight in midnights], [simulated(midnight).strftime("%a\n%d %b") for midnight in midnights])
+    panels[-1].set_xlabel("simulated calendar (an hour of it is a second of event time)")
+    figure.suptitle("Searches an hour: actual, predicted by the model, and what the detector found", fontsize=15)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=6, frameon=False, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
 
-def choose(result: Score, queries: list[str]) -> list[str]:
-    """The queries with the most kinds of anomalies, then with the most of them; last one without any."""
-    all_ = [true for true, _ in result.hits] + [found.anomaly for found in result.false]
-    of_query = {query: [anomaly.kind for anomaly in all_ if anomaly.query == query] for query in sorted(queries)}
-    ranked = sorted(of_query, key=lambda query: (len(set(of_query[query])), len(of_query[query])), reverse=True)
-    quiet = [query for query in queries if not of_query[query]][:1]
-    return [query for query in ranked if of_query[query]][: PANELS - len(quiet)] + quiet
+def choose(histories: dict[str, History], result: Score) -> list[str]:
+    """The queries with most kinds of anomalies, then with most of them; last the busiest without any."""
+    anomalies = [*result.truth, *(found.anomaly for found in result.false)]
+    kinds = {query: [anomaly.kind for anomaly in anomalies if anomaly.query == query] for query in sorted(histories)}
+    eventful = sorted((query for query in kinds if kinds[query]), key=lambda query: (-len(set(kinds[query])), -len(kinds[query])))
+    quiet = sorted((query for query in kinds if not kinds[query]), key=lambda query: -sum(r.value.actual for r in histories[query]))
+    return eventful[:EVENTFUL] + quiet[:1]
 
 
-def _draw_query(panel: Axes, query: str, records: list[ms.Record[Comparison]], result: Score) -> None:
-    hours = [_x(record.timestamp) for record in records]
-    panel.fill_between(
-        hours, [r.value.low for r in records], [r.value.high for r in records], step="post", color=USUAL, linewidth=0
-    )
-    panel.plot(hours, [r.value.expected for r in records], color=EXPECTED, linewidth=1.4, drawstyle="steps-post")
-    panel.plot(hours, [r.value.actual for r in records], color=ACTUAL, linewidth=1.1, drawstyle="steps-post")
-    top = 1.3 * max(max(r.value.actual for r in records), max(r.value.high for r in records))
-    panel.set(ylim=(0, top), xlim=(hours[0], _x(records[-1].timestamp + HOUR)), ylabel="per hour")
-    panel.set_title(query, loc="left", fontsize=12, fontweight="bold")
+def _draw_query(panel: Axes, query: str, history: History, result: Score) -> None:
+    hours = [_x(r.timestamp) for r in history]
+    top = 1.3 * max(max(r.value.actual, r.value.high) for r in history)
+    panel.fill_between(hours, [r.value.low for r in history], [r.value.high for r in history], step="post", color=USUAL, linewidth=0)
+    panel.plot(hours, [r.value.predicted for r in history], color=PREDICTED, linewidth=1.6, drawstyle="steps-post")
+    panel.plot(hours, [r.value.actual for r in history], color=ACTUAL, linewidth=1.1, drawstyle="steps-post")
+    true = [anomaly for anomaly in result.truth if anomaly.query == query]
+    found = [f.anomaly for f in result.found if f.anomaly.query == query]
+    for anomaly in found:
+        _mark(panel, anomaly, top)
+    for anomaly in true:
+        panel.plot([_x(anomaly.start), _x(anomaly.end)], [0.98 * top] * 2, color=TRUE, linewidth=5, solid_capstyle="butt")
+    panel.set(xlim=(hours[0], _x(history[-1].timestamp + HOUR)), ylim=(0, top), ylabel="searches an hour")
+    panel.set_title(f"“{query}”", loc="left", fontsize=12, fontweight="bold")
+    panel.set_title(f"{_number(len(true))} put in, {_number(len(found))} found", loc="right", fontsize=11, color=TRUE)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="x", color="#dee2e6", linewidth=0.8)
-    found = [found.anomaly for _, found in result.hits if found] + [found.anomaly for found in result.false]
-    for anomaly in (anomaly for anomaly in found if anomaly.query == query):
-        _mark(panel, anomaly, top)
-    for true, _ in result.hits:
-        if true.query == query:
-            panel.plot([_x(true.start), _x(true.end)], [0.98 * top] * 2, color=TRUE, linewidth=5, solid_capstyle="butt")
 
 
 def _mark(panel: Axes, anomaly: Anomaly, top: float) -> None:
-    colour = COLOURS[anomaly.kind]
-    start, end = _x(anomaly.start), _x(anomaly.end)
+    start, end, colour = _x(anomaly.start), _x(anomaly.end), FOUND[anomaly.kind]
     panel.axvspan(start, end, color=colour, alpha=0.25, linewidth=0)
-    panel.text((start + end) / 2, 0.92 * top, anomaly.kind.value, color=colour, ha="center", va="top", fontweight="bold")
+    panel.text((start + end) / 2, 0.93 * top, anomaly.kind.value, color=colour, ha="center", va="top", fontweight="bold")
 
 
 def _legend() -> list[Any]:
     return [
         Line2D([], [], color=ACTUAL, label="actual"),
-        Line2D([], [], color=EXPECTED, label="predicted"),
+        Line2D([], [], color=PREDICTED, linewidth=1.6, label="predicted"),
         Patch(color=USUAL, label="usual range"),
-        *(Patch(color=colour, alpha=0.25, label=f"{kind.value} found") for kind, colour in COLOURS.items()),
-        Line2D([], [], color=TRUE, linewidth=5, label="truly put in"),
+        *(Patch(color=colour, alpha=0.25, label=f"{kind.value} found") for kind, colour in FOUND.items()),
+        Line2D([], [], color=TRUE, linewidth=5, label="put in by the generator"),
     ]
 
 
+def _number(count: int) -> str:
+    return str(count) if count else "nothing"
+
+
 def _x(timestamp: ms.Timestamp) -> float:
-    """Days of the simulated calendar, as matplotlib counts them: since 1970."""
-    return simulated(timestamp).timestamp() / 86_400
+    return (timestamp - START) / HOUR

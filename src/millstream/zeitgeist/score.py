@@ -17,61 +17,69 @@ NEAR = 3 * HOUR  # a finding may miss the anomaly's own time by so much
 
 @dataclass(frozen=True)
 class Found:
-    """A finding with all that was told of it."""
+    """A finding, with all that was told of it put together."""
 
     anomaly: Anomaly
     sure: ms.Timestamp  # when it was told first
 
+    def is_of(self, true: Anomaly) -> bool:
+        return self.anomaly.meets(true, within=NEAR)
+
 
 @dataclass(frozen=True)
 class Score:
-    """Each true anomaly with what was found of it, and what was found of nothing."""
+    """The truth and what was found of it, both in the order of time."""
 
-    hits: tuple[tuple[Anomaly, Found | None], ...]
-    false: tuple[Found, ...]
+    truth: tuple[Anomaly, ...]
+    found: tuple[Found, ...]
+
+    def first(self, true: Anomaly) -> Found | None:
+        """What was found of a true anomaly first; None if it was missed."""
+        return next((found for found in self.found if found.is_of(true)), None)
 
     @property
-    def found(self) -> int:
-        return sum(found is not None for _, found in self.hits)
+    def hits(self) -> int:
+        """True anomalies that were found; several findings of one count once."""
+        return sum(self.first(true) is not None for true in self.truth)
+
+    @property
+    def false(self) -> list[Found]:
+        """Findings of nothing."""
+        return [found for found in self.found if not any(found.is_of(true) for true in self.truth)]
 
     @property
     def precision(self) -> float:
-        """The part of the findings that is true; several findings of one anomaly count once."""
-        return self.found / max(self.found + len(self.false), 1)
+        """How much of what was found is true."""
+        return self.hits / max(self.hits + len(self.false), 1)
 
     @property
     def recall(self) -> float:
-        """The part of the truth that was found."""
-        return self.found / max(len(self.hits), 1)
-
-
-def together(findings: Iterable[ms.Record[Finding]]) -> list[Found]:
-    """A finding is told when it is sure and when it is over: what was told of the same one, put together."""
-    told: dict[tuple[str, ms.Timestamp], Found] = {}
-    for record in sorted(findings, key=lambda record: record.timestamp):
-        finding = record.value
-        first = told.get((record.key, finding.start))
-        sure = record.timestamp + HOUR if first is None else first.sure
-        told[record.key, finding.start] = Found(Anomaly(record.key, finding.kind, finding.start, finding.end), sure)
-    return sorted(told.values(), key=lambda found: found.anomaly.start)
+        """How much of what is true was found."""
+        return self.hits / max(len(self.truth), 1)
 
 
 def score(truth: Iterable[Anomaly], findings: Iterable[ms.Record[Finding]]) -> Score:
-    found = together(findings)
-    hits = [(true, next((f for f in found if f.anomaly.meets(true, within=NEAR)), None)) for true in truth]
-    false = [f for f in found if not any(f.anomaly.meets(true, within=NEAR) for true, _ in hits)]
-    return Score(tuple(hits), tuple(false))
+    """`findings` is all that the detector told, in any order."""
+    told: dict[tuple[str, ms.Timestamp], Found] = {}
+    for record in sorted(findings, key=lambda record: int(record.timestamp)):
+        name, finding = (record.key, record.value.start), record.value
+        sure = told[name].sure if name in told else record.timestamp + HOUR
+        told[name] = Found(Anomaly(record.key, finding.kind, finding.start, finding.end), sure)
+    return Score(tuple(sorted(truth, key=_start)), tuple(sorted(told.values(), key=lambda found: _start(found.anomaly))))
 
 
 def table(result: Score) -> Table:
     """For the terminal."""
     shown = Table(
         title="Zeitgeist: what was put in, and what was found",
-        caption=f"precision {result.precision:.2f}   recall {result.recall:.2f}   ({len(result.hits)} put in, {result.found} found, {len(result.false)} false)",
+        caption=f"{len(result.truth)} put in, {result.hits} found, {len(result.false)} false: "
+        f"precision {result.precision:.2f}, recall {result.recall:.2f}",
     )
-    for heading in ("query", "kind", "put in", "found", "sure after"):
-        shown.add_column(heading, justify="right" if heading == "sure after" else "left", no_wrap=True)
-    for true, found in result.hits:
+    for heading in ("query", "kind", "put in", "found"):
+        shown.add_column(heading, no_wrap=True)
+    shown.add_column("sure after", justify="right")
+    for true in result.truth:
+        found = result.first(true)
         if found is None:
             shown.add_row(true.query, true.kind.value, when(true), "missed", "", style="red")
         else:
@@ -84,3 +92,7 @@ def table(result: Score) -> Table:
 def when(anomaly: Anomaly) -> str:
     """In simulated time: `Tue 23 Jan 09:00 to 15:00`."""
     return f"{simulated(anomaly.start):%a %d %b %H:%M} to {simulated(anomaly.end):%H:%M}"
+
+
+def _start(anomaly: Anomaly) -> tuple[int, str]:
+    return int(anomaly.start), anomaly.query

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,9 @@ class Size:
     late: float = 0.005
 
 
+SHIPPED = Size()
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Events in the order of their arrival, as columns, and the truth about them."""
@@ -63,8 +67,9 @@ class Traffic:
         heads = [f'{{"text":{msgspec.json.encode(text).decode()},"at":"' for text in self.texts]
         moments = np.datetime_as_string(self.at.astype("datetime64[us]"), timezone="UTC").tolist()
         lines = [f'{heads[text]}{moment}"}}\n' for text, moment in zip(self.text.tolist(), moments, strict=True)]
-        for number, part in enumerate(np.array_split(np.arange(len(lines)), files)):
-            (folder / f"{number:03}.jsonl").write_text("".join(lines[part[0] : part[-1] + 1]))
+        cuts = [number * len(lines) // files for number in range(files + 1)]
+        for number, (start, end) in enumerate(pairwise(cuts)):
+            (folder / f"{number:03}.jsonl").write_text("".join(lines[start:end]), encoding="utf-8")
         (folder / "truth.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.truth)))
 
 
@@ -72,7 +77,7 @@ def read_truth(folder: Path) -> tuple[Anomaly, ...]:
     return msgspec.json.decode((folder / "truth.json").read_bytes(), type=tuple[Anomaly, ...])
 
 
-def generate(seed: int = SEED, size: Size = Size()) -> Traffic:
+def generate(seed: int = SEED, size: Size = SHIPPED) -> Traffic:
     """The same traffic for the same seed and size."""
     rng = np.random.default_rng(seed)
     texts = tuple(text.strip() for text in TEXTS.replace("\n", ";").split(";"))[: size.queries]

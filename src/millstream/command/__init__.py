@@ -1,0 +1,1 @@
+"""The command `millstream`, and what a person sees while a topology runs."""

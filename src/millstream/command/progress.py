@@ -1,0 +1,160 @@
+"""One line that a person can read while a topology runs; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from millstream.log.status import Status
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, describe
+
+if TYPE_CHECKING:
+    from millstream.spark.run import Run
+
+EVERY = 0.5  # seconds between two looks on a terminal
+PLAIN_EVERY = 5.0  # and between two lines elsewhere
+
+
+def watch(begin: Callable[[], Run], *, shown: bool | None) -> Run:
+    """Start a run and see it through. Ctrl-C or SIGTERM stops it in order; a second one at once."""
+    console = Console(stderr=True)
+    quiet = shown is False or (shown is None and not console.is_terminal)
+    with _interrupts() as interrupted, _display(console, quiet=quiet) as display:
+        display.say("starting Spark")
+        run = begin()
+        before, since = 0, time.monotonic()
+        while not run.wait(EVERY):
+            if interrupted.is_set():
+                display.say("stopping: the epoch under way is finished first")
+                run.stop()
+                break
+            status = run.status()
+            now = time.monotonic()
+            display.show(status, (status.injected - before) / (now - since) if now > since else 0.0)
+            before, since = status.injected, now
+        display.last(run.status())
+        return run
+
+
+def line(status: Status, rate: float) -> str:
+    """What matters, in one line."""
+    waiting = sum(injector.waiting for injector in status.injectors.values())
+    dead = sum(i.dead for i in status.injectors.values()) + sum(c.tally.dead for c in status.computations.values())
+    late = sum(c.tally.late for c in status.computations.values())
+    parts = [
+        f"epoch {status.epoch}" if status.epoch >= 0 else "first epoch under way",
+        f"{status.injected:,} records in",
+        f"{rate:,.0f}/s",
+        f"{waiting:,} waiting",
+        f"low watermark {_low_watermark(status)}",
+    ]
+    if late:
+        parts.append(f"{late:,} late")
+    if dead:
+        parts.append(f"{dead:,} dead letters")
+    return " · ".join(parts)
+
+
+def _low_watermark(status: Status) -> str:
+    lw = status.low_watermark
+    if lw in (START_OF_TIME, END_OF_TIME):
+        return describe(lw)
+    behind = int(status.now - lw) // 1_000_000
+    return f"{describe(lw)[:19]}Z ({_span(behind)} behind)"
+
+
+def _span(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds} s"
+
+
+class _Quiet:
+    def say(self, words: str) -> None:
+        """Nobody watches."""
+
+    def show(self, status: Status, rate: float) -> None:
+        """Nobody watches."""
+
+    def last(self, status: Status) -> None:
+        """Nobody watches."""
+
+
+class _Plain(_Quiet):
+    """Lines, now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._printed = console, 0.0
+
+    def say(self, words: str) -> None:
+        self._console.print(words, highlight=False)
+
+    def show(self, status: Status, rate: float) -> None:
+        if time.monotonic() - self._printed >= PLAIN_EVERY:
+            self._printed = time.monotonic()
+            self.say(line(status, rate))
+
+    def last(self, status: Status) -> None:
+        self.say(line(status, 0.0).replace(" · 0/s", ""))
+
+
+class _Updating(_Quiet):
+    """One line that updates."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._began = time.monotonic()
+
+    def say(self, words: str) -> None:
+        self._live.update(Spinner("dots", Text(words)))
+
+    def show(self, status: Status, rate: float) -> None:
+        self.say(line(status, rate))
+
+    def last(self, status: Status) -> None:
+        self._live.update(Text(f"{line(status, 0.0).replace(' · 0/s', '')} · {time.monotonic() - self._began:,.0f} s"))
+
+
+@contextmanager
+def _display(console: Console, *, quiet: bool) -> Iterator[_Quiet]:
+    if quiet:
+        yield _Quiet()
+    elif not console.is_terminal:
+        yield _Plain(console)
+    else:
+        with Live(console=console, refresh_per_second=8) as live:
+            yield _Updating(live)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """The first interrupt asks for an orderly end; the second one is a KeyboardInterrupt as usual."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            signal.default_int_handler(number, frame)
+        asked.set()
+
+    kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        sys.stderr.flush()

@@ -1,0 +1,149 @@
+"""Keeping the log small, outside the commit path: checkpoints, compaction, retention, and the sweeping of orphans.
+
+Nothing that a consumer has not read is ever touched.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from millstream.core.backlog import LogFile, Position
+from millstream.log.folder import Folder, read_json
+from millstream.log.staged import read_records, stage
+from millstream.log.table import NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
+from millstream.timestamp import Duration
+
+CHECKPOINT_EVERY = 20  # commits
+COMPACT_FROM = 64  # read small files of one stream
+COMPACT_ROWS = 1_000_000  # or this many rows together
+SMALL = 4 << 20  # bytes
+COMMITS_KEPT = 200  # of those that every consumer has read
+HOURS_KEPT = 1  # of files that left the table, for those who are just reading them
+
+
+def consumed(folder: Folder, table: str) -> int:
+    """The version below which every consumer has read everything of a table."""
+    versions = []
+    for path in (folder.path / "consumers").glob("*.json"):
+        positions = read_json(path, dict[str, Position])
+        if positions is not None and table in positions:
+            versions.append(positions[table].version)
+    return min(versions, default=0)
+
+
+def epoch_of(path: str) -> int:
+    """The epoch that a file was staged in; of a compacted one, the newest that it holds."""
+    return int(Path(path).name[:12])
+
+
+def live_files(table: DeltaTable, name: str) -> list[LogFile]:
+    """All files of a table at the version that is loaded, without their oldest records."""
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        LogFile(name, Position(), row["path"], row["partition.stream"], row["num_records"], row["size_bytes"], row["modification_time"] * 1000)
+        for row in rows
+    ]
+
+
+def sweep_orphans(folder: Folder, table: str) -> int:
+    """Delete what crashed attempts staged: files that neither a version nor a manifest names. Only while nothing else writes."""
+    path = folder.table(table)
+    known = {file.path for file in live_files(DeltaTable(str(path)), table)}
+    manifests = "".join(manifest.read_text() for manifest in folder.manifests.glob("*.json")) if folder.manifests.exists() else ""
+    swept = 0
+    for part in sorted(path.glob("[0-9]*"))[-2:]:
+        for file in part.iterdir():
+            name = str(file.relative_to(path))
+            if name not in known and name not in manifests:
+                file.unlink()
+                swept += 1
+    return swept
+
+
+class Keeper:
+    """Looks after one table. Called now and then by the run that owns the folder."""
+
+    def __init__(self, folder: Folder, table: str, *, retention: Duration | None) -> None:
+        self._folder, self._name, self._path, self._retention = folder, table, folder.table(table), retention
+        found = sorted(self._path.glob("_delta_log/*.checkpoint*.parquet"))
+        self._checkpointed = int(found[-1].name[:20]) if found else 0
+        self._compacted = self._checkpointed
+        self._small: dict[str, list[LogFile]] = {}
+
+    def look_after(self) -> None:
+        newest = newest_version(self._path)
+        read = min(consumed(self._folder, self._name), newest + 1)
+        self._compact(read)
+        if newest - self._checkpointed >= CHECKPOINT_EVERY:
+            table = DeltaTable(str(self._path))
+            self._retire(table, read)
+            table.update_incremental()
+            table.create_checkpoint()
+            self._checkpointed = table.version()
+            self._clean(read)
+            table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
+
+    def _compact(self, read: int) -> None:
+        """Many small files that all have read become one, without any reader noticing."""
+        for version in range(self._compacted, read):
+            commit = read_commit(self._path, self._name, version)
+            for file in commit.files if commit is not None else ():
+                if file.size < SMALL:
+                    self._small.setdefault(file.stream, []).append(file)
+        self._compacted = max(self._compacted, read)
+        for stream, files in list(self._small.items()):
+            if len(files) >= COMPACT_FROM or sum(file.rows for file in files) >= COMPACT_ROWS:
+                self._merge(stream, files)
+                del self._small[stream]
+
+    def _merge(self, stream: str, files: list[LogFile]) -> None:
+        table = DeltaTable(str(self._path))
+        live = {file.path for file in live_files(table, self._name)}
+        present = [file for file in files if file.path in live]
+        if len(present) < 2:
+            return
+        whole = pa.concat_tables([read_records(self._path / file.path) for file in present])
+        now = int(time.time() * 1000)
+        made = stage(self._path, stream, whole, epoch=max(epoch_of(file.path) for file in present))
+        actions: list[AddAction | RemoveAction] = [AddAction(f.path, f.size, {"stream": stream}, now, False, f.statistics()) for f in made]
+        actions += [_remove(file, now, data_change=False) for file in present]
+        if not self._commit(table, actions):
+            for file in made:
+                (self._path / file.path).unlink()
+
+    def _retire(self, table: DeltaTable, read: int) -> None:
+        """Files older than the retention whose epochs all have read leave the table."""
+        last = next((c for v in range(read - 1, -1, -1) if (c := read_commit(self._path, self._name, v)) is not None and c.files), None)
+        if self._retention is None or last is None:
+            return
+        upto = max(epoch_of(file.path) for file in last.files)
+        before = time.time() * 1e6 - int(self._retention)
+        old = [file for file in live_files(table, self._name) if epoch_of(file.path) <= upto and file.oldest < before]
+        if old:
+            self._commit(table, [_remove(file, int(time.time() * 1000), data_change=True) for file in old])
+
+    def _commit(self, table: DeltaTable, actions: list[AddAction | RemoveAction]) -> bool:
+        """False if somebody else changed the same files meanwhile: then theirs stands, and the next look finds what is left."""
+        try:
+            table.create_write_transaction(actions, "append", SCHEMA, ["stream"], post_commithook_properties=NO_HOOKS)
+        except CommitFailedError:
+            return False
+        return True
+
+    def _clean(self, read: int) -> None:
+        """Versions before the checkpoint that nobody needs any more."""
+        note = newest_note(self._path, self._name)
+        keep_from = min(self._checkpointed, read, note[0] if note is not None else 0) - COMMITS_KEPT
+        for path in self._path.glob("_delta_log/*"):
+            if path.name[:20].isdigit() and int(path.name[:20]) < keep_from:
+                path.unlink(missing_ok=True)
+
+
+def _remove(file: LogFile, now: int, *, data_change: bool) -> RemoveAction:
+    return RemoveAction(file.path, data_change, now, file.size, {"stream": file.stream})

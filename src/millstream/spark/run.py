@@ -1,0 +1,372 @@
+"""A run: all queries of a topology on one folder, watched until it is stopped, drained or fails."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from millstream.core.backlog import Position
+from millstream.core.graph import MILL, Graph, compile_topology, table_of
+from millstream.errors import LogError, MillstreamError, RunFailed, TopologyError
+from millstream.injector import DataFrameSource, Injection, ValueSource
+from millstream.log.folder import Folder, read_json
+from millstream.log.maintenance import Keeper
+from millstream.log.status import Status, status_of
+from millstream.log.table import Table, newest_version, tail
+from millstream.spark.deliver import LogSource, start_delivery
+from millstream.spark.failure import told_in
+from millstream.spark.inject import InjectorSettings, InjectorSink, finish, is_finished
+from millstream.spark.mill import MillSource, Settings, start_mill
+from millstream.spark.owner import Lock, pin, take_over
+from millstream.spark.planner import MillState
+from millstream.spark.session import cores, query_settings, session_for
+from millstream.spark.ship import pack
+from millstream.spark.sources import frame_of
+from millstream.spark.spool import Feeder
+from millstream.timestamp import DAY, Duration
+from millstream.topology import Topology
+
+WATCH = 0.1  # seconds between two looks at the queries
+MAINTAIN = 2.0  # seconds between two looks at the tables
+PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
+
+
+class Until(enum.Enum):
+    """When a run ends by itself."""
+
+    DRAINED = "drained"
+
+
+DRAINED = Until.DRAINED
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run may be told; the defaults suit a laptop.
+
+    `buckets` and `partitions` are fixed when a folder is first used; None takes the number of cores.
+    """
+
+    buckets: int = 16
+    partitions: int | None = None
+    records_an_epoch: int = 250_000
+    bytes_an_epoch: int = 128 << 20
+    retention: Duration | None = 7 * DAY
+    spark_words: bool = False  # Spark's own words on the terminal instead of run/spark.log
+
+
+class Run:
+    """A topology that runs. `start` makes one."""
+
+    def __init__(self, topology: Topology, at: str | Path, spark: SparkSession | None, until: Until | None, options: Options) -> None:
+        self._graph = compile_topology(topology)
+        self._folder = Folder(at)
+        self._options, self._until = options, until
+        self._failure: RunFailed | None = None
+        self._ended = threading.Event()
+        self._halting = threading.Event()
+        self._injectors: dict[str, StreamingQuery] = {}
+        self._feeders: dict[str, Feeder] = {}
+        self._wholes: dict[str, threading.Thread] = {}
+        self._deliveries: dict[str, StreamingQuery] = {}
+        pinned = self._folder.open()
+        if pinned is not None and pinned.topology != self._graph.name:
+            raise LogError(f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; give it a folder of its own")
+        self._folder.run.mkdir(parents=True, exist_ok=True) if pinned is not None else None
+        words = None if options.spark_words else self._folder.path.parent / f".{self._folder.path.name}-spark.log"
+        self._spark = session_for(spark, words=words, sources=(MillSource, InjectorSink, LogSource))
+        self._lock = Lock(self._spark, self._folder)
+        try:
+            if pinned is None:
+                partitions = options.partitions or cores(self._spark)
+                pinned = pin(self._spark, self._folder, self._graph, buckets=options.buckets, partitions=partitions)
+            self._pinned = pinned
+            self._fence = take_over(self._folder, self._graph)
+            self._packed = pack(self._graph)
+            with query_settings(self._spark, partitions=pinned.partitions):
+                self._start()
+        except BaseException:
+            self._stop_queries()
+            self._lock.release()
+            raise
+        self._keepers = [Keeper(self._folder, table, retention=options.retention) for table in self._graph.tables]
+        self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
+        self._watcher.start()
+
+    # What a user calls.
+
+    def status(self) -> Status:
+        """Low watermarks, lags, counts, timers, epochs: of every computation and stream."""
+        return status_of(self._folder.path)
+
+    def stop(self) -> None:
+        """Finish the epoch under way, publish it, and stop. A later run on the same folder goes on from there."""
+        self._halting.set()
+        if not self._ended.is_set():
+            self._stop_inputs()
+            (self._folder.run / "stop").touch()
+            self._wait_for(lambda: self._mill_says(lambda state: state.stopped), PATIENCE)
+            self._end()
+        self._raise()
+
+    def drain(self) -> None:
+        """Take in what the sources have now, mill and deliver it all, then stop. Unbounded inputs are not ended: they can go on later."""
+        self._halting.set()
+        if not self._ended.is_set():
+            for name, query in self._injectors.items():
+                self._drain_input(name, query)
+            for thread in self._wholes.values():
+                thread.join()
+            self._wait_for(lambda: self._quiet() and not self._undelivered(), None)
+            self._end()
+        self._raise()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until the run has ended; raises what made it fail. False if the time is over first."""
+        done = self._ended.wait(timeout)
+        if done:
+            self._raise()
+        return done
+
+    @property
+    def active(self) -> bool:
+        return not self._ended.is_set()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.active:
+            self.stop()
+
+    # Starting.
+
+    def _start(self) -> None:
+        graph, options, pinned = self._graph, self._options, self._pinned
+        for name, injection in graph.injections.items():
+            self._start_injector(name, injection)
+        settings = Settings(
+            folder=str(self._folder.path),
+            fence=self._fence,
+            buckets=pinned.buckets,
+            parallelism=self._spark.sparkContext.defaultParallelism,
+            records=options.records_an_epoch,
+            size=options.bytes_an_epoch,
+            graph=self._packed,
+        )
+        self._mill = start_mill(self._spark, settings)
+        for name, delivery in graph.deliveries.items():
+            stream = graph.stream_of(delivery.stream)
+            self._deliveries[name] = start_delivery(self._spark, delivery, stream, self._folder, run=pinned.id, graph=self._packed)
+
+    def _start_injector(self, name: str, injection: Injection) -> None:
+        table = self._table(name)
+        bounded = injection.source.bounded
+        if is_finished(table):
+            return
+        if isinstance(injection.source, ValueSource):
+            feeder = self._feeders[name] = Feeder(name, injection.source, self._folder.spool(name))
+            feeder.start()
+        frame = frame_of(self._spark, injection, self._folder)
+        settings = InjectorSettings(str(self._folder.path), self._fence, name, self._packed)
+        options = {"settings": msgspec.json.encode(settings).decode()}
+        if isinstance(injection.source, DataFrameSource) and not frame.isStreaming:
+            self._start_whole(name, lambda: frame.write.format(InjectorSink.name()).mode("append").options(**options).save())
+            return
+        if self._until is DRAINED and not bounded:
+            raise TopologyError(
+                f"injector {name!r} never ends, so the run would never be drained; give it a bounded source (ms.files(..., bounded=True)), or stop it yourself"
+            )
+        writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(f"inject {name}")
+        writer = writer.option("checkpointLocation", str(self._folder.checkpoint(f"inject {name}")))
+        ends = bounded and not isinstance(injection.source, ValueSource)
+        writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="200 milliseconds")
+        self._injectors[name] = writer.start()
+
+    def _start_whole(self, name: str, save: Callable[[], None]) -> None:
+        """A batch DataFrame is written in one commit, by a thread: the rest of the run does not wait for it."""
+
+        def work() -> None:
+            try:
+                if self._table(name).committed(name) < 0:
+                    save()
+                finish(self._table(name), injector=name)
+            except Exception as error:
+                self._fail(f"injector {name!r}", error)
+
+        thread = self._wholes[name] = threading.Thread(target=work, name=f"millstream injects {name}", daemon=True)
+        thread.start()
+
+    def _table(self, injector: str) -> Table:
+        name = table_of(injector)
+        return Table(self._folder.table(name), name, self._fence)
+
+    # Watching.
+
+    def _watch(self) -> None:
+        maintained = time.monotonic()
+        while not self._ended.is_set():
+            try:
+                self._look()
+                if time.monotonic() - maintained >= MAINTAIN:
+                    for keeper in self._keepers:
+                        keeper.look_after()
+                    maintained = time.monotonic()
+            except Exception as error:
+                self._fail("the run", error)
+            self._ended.wait(WATCH)
+
+    def _look(self) -> None:
+        """Once around: has a query died, has an input ended, is all done?"""
+        if self._halting.is_set():
+            return
+        for name, query in {"mill": self._mill, **self._deliveries}.items():
+            if not query.isActive:
+                self._fail(name, query.exception() or RuntimeError("the query ended by itself"))
+                return
+        for name, query in list(self._injectors.items()):
+            feeder = self._feeders.get(name)
+            if feeder is not None and feeder.error is not None:
+                self._fail(f"injector {name!r}", feeder.error)
+                return
+            if feeder is not None and feeder.ended and query.isActive:
+                query.processAllAvailable()
+                query.stop()
+                self._finish(name)
+            elif not query.isActive:
+                failure = query.exception()
+                if failure is not None:
+                    self._fail(f"injector {name!r}", failure)
+                    return
+                self._finish(name)
+        if self._until is DRAINED and not self._injectors and self._mill_says(lambda state: state.drained) and self._quiet() and not self._undelivered():
+            self._end()
+
+    def _finish(self, name: str) -> None:
+        finish(self._table(name), injector=name)
+        del self._injectors[name]
+
+    def _quiet(self) -> bool:
+        """The mill has looked at everything and nothing is due."""
+        newest = {table: newest_version(self._folder.table(table)) for table in self._graph.tables}
+        return self._mill_says(lambda state: state.idle and state.waiting == 0 and all(state.seen.get(t, -1) >= v for t, v in newest.items()))
+
+    def _mill_says(self, question: Callable[[MillState], bool]) -> bool:
+        state = read_json(self._folder.run / "mill.json", MillState)
+        return state is not None and state.fence == self._fence and question(state)
+
+    def _undelivered(self) -> list[str]:
+        """Deliveries that have not taken all of their stream yet."""
+        behind = []
+        for name, delivery in self._graph.deliveries.items():
+            stream = self._graph.stream_of(delivery.stream)
+            positions = read_json(self._folder.consumer(f"deliver {name}"), dict[str, Position])
+            for table in stream.tables:
+                start = Position() if positions is None else positions.get(table, Position())
+                if any(file.stream == stream.name and file.rows for commit in tail(self._folder.table(table), table, start) for file in commit.files):
+                    behind.append(name)
+                    break
+        return behind
+
+    # Ending.
+
+    def _drain_input(self, name: str, query: StreamingQuery) -> None:
+        feeder = self._feeders.get(name)
+        if feeder is not None:
+            feeder.stop()
+            feeder.join()
+        try:
+            if self._graph.injections[name].source.bounded and feeder is None:
+                query.awaitTermination()
+            else:
+                query.processAllAvailable()
+                query.stop()
+        except StreamingQueryException as error:
+            self._fail(f"injector {name!r}", error)
+            self._raise()
+        if feeder is None or feeder.ended:
+            if self._graph.injections[name].source.bounded:
+                finish(self._table(name), injector=name)
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> None:
+        """Until it holds, the mill dies, or the time is over."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not condition():
+            for name, query in {"mill": self._mill, **self._deliveries}.items():
+                if not query.isActive:
+                    self._fail(name, query.exception() or RuntimeError("the query ended by itself"))
+                    return
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            time.sleep(WATCH)
+
+    def _fail(self, where: str, error: BaseException) -> None:
+        text = str(error)
+        told = told_in(text)
+        if told is not None:
+            cause = told.message
+        elif isinstance(error, MillstreamError):
+            cause = text
+        else:
+            cause = f"{where} stopped: {text.splitlines()[0] if text else type(error).__name__}"
+        if self._failure is None:
+            self._failure = RunFailed(cause, text)
+        self._end()
+
+    def _stop_inputs(self) -> None:
+        for feeder in self._feeders.values():
+            feeder.stop()
+        for query in self._injectors.values():
+            query.stop()
+
+    def _stop_queries(self) -> None:
+        self._stop_inputs()
+        for query in [*self._deliveries.values(), *([self._mill] if hasattr(self, "_mill") else [])]:
+            query.stop()
+
+    def _end(self) -> None:
+        if self._ended.is_set():
+            return
+        try:
+            self._stop_queries()
+        finally:
+            self._lock.release()
+            self._ended.set()
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def start(
+    topology: Topology, *, at: str | Path, spark: SparkSession | None = None, until: Until | None = None, options: Options | None = None
+) -> Run:
+    """Start a topology on the folder `at` and return at once. A run on a folder that was used before goes on where it was."""
+    return Run(topology, at, spark, until, options or Options())
+
+
+def run(
+    topology: Topology,
+    *,
+    at: str | Path,
+    spark: SparkSession | None = None,
+    until: Until | None = None,
+    options: Options | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal."""
+    from millstream.command.progress import watch
+
+    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options), shown=progress)
+
+
+__all__ = ["DRAINED", "Graph", "MILL", "Options", "Run", "Until", "run", "start"]

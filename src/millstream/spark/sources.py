@@ -1,0 +1,105 @@
+"""The DataFrames that injectors read: every source comes down to JSON text, with key and time beside it where they are columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob as globbing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from millstream.errors import TopologyError
+from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection, ValueSource
+from millstream.log.folder import Folder
+
+MOST_BYTES = 32 << 20  # of files, in one epoch of an injector
+TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def frame_of(spark: SparkSession, injection: Injection, folder: Folder) -> DataFrame:
+    """What the query of an injector starts from: the column `value`, and `_key`, `_timestamp` and so on where they are columns."""
+    source = injection.source
+    if isinstance(source, ValueSource):
+        return _text(spark, injection.name, str(folder.spool(injection.name)), "*.jsonl").option("cleanSource", "off").load()
+    if isinstance(source, FileSource):
+        return _with_columns(_files(spark, injection, source), injection)
+    assert isinstance(source, DataFrameSource)
+    frame = source.frame if isinstance(source.frame, DataFrame) else source.frame(spark)
+    if not isinstance(frame, DataFrame):
+        raise TopologyError(f"injector {injection.name!r}: {frame!r} is not a DataFrame; give one, or a function of the session that returns one")
+    return _with_columns(frame, injection)
+
+
+def _files(spark: SparkSession, injection: Injection, source: FileSource[Any]) -> DataFrame:
+    parent, pattern = _split(source.path)
+    if not Path(parent).is_dir():
+        raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
+    if source.format is Format.JSON_LINES:
+        return _text(spark, injection.name, parent, pattern).load()
+    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+    there = sorted(globbing.glob(f"{parent}/{pattern}"))
+    if source.format is Format.PARQUET:
+        if not there:
+            raise TopologyError(f"injector {injection.name!r}: no file matches {source.path!r} yet; put one there first, its columns are needed")
+        return reader.schema(spark.read.parquet(there[0]).schema).parquet(parent)
+    names = spark.read.option("header", "true").csv(there[0]).columns if there else _fields(injection.name, source.value_type)
+    schema = StructType([StructField(name, StringType()) for name in names])
+    # All columns are read as text; the type of the value says what they are, and tells of what does not fit.
+    return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(parent)
+
+
+def _text(spark: SparkSession, name: str, parent: str, pattern: str) -> Any:
+    return spark.readStream.format("text").option("path", parent).option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """A folder, and the pattern of the files in it."""
+    found = Path(path)
+    if found.is_dir():
+        return str(found.absolute()), "*"
+    return str(found.parent.absolute()), found.name
+
+
+def _fields(name: str, kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return list(kind.__struct_fields__)
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    raise TopologyError(f"injector {name!r}: the columns of a CSV file are the fields of a dataclass or a Struct, not of {kind}")
+
+
+def _with_columns(frame: DataFrame, injection: Injection) -> DataFrame:
+    source = injection.source
+    if isinstance(source, FileSource) and source.format is Format.JSON_LINES:
+        for what in (injection.key, injection.timestamp, injection.partition):
+            if isinstance(what, str):
+                raise TopologyError(f"injector {injection.name!r}: lines of JSON have no column {what!r}; give a function of the value")
+        return frame
+    ignore = "true" if isinstance(source, FileSource) and source.format is Format.CSV else "false"
+    wanted = [F.to_json(F.struct("*"), {**TIMES, "ignoreNullFields": ignore}).alias("value")]
+    policy = injection.low_watermark
+    named = {
+        "_key": injection.key,
+        "_timestamp": injection.timestamp,
+        "_partition": injection.partition,
+        "_low_watermark": policy.of if isinstance(policy, Explicit) else None,
+    }
+    for name, column in named.items():
+        if isinstance(column, str):
+            wanted.append(_column(frame, injection.name, column, text=name in ("_key", "_partition")).alias(name))
+    return frame.select(*wanted)
+
+
+def _column(frame: DataFrame, injector: str, name: str, *, text: bool) -> Column:
+    try:
+        kind = frame.select(name).schema[0].dataType
+    except AnalysisException:
+        raise TopologyError(f"injector {injector!r}: there is no column {name!r}; there are {', '.join(frame.columns)}") from None
+    if text:
+        return F.col(name).cast("string")
+    return F.unix_micros(F.col(name)) if isinstance(kind, TimestampType) else F.col(name).cast("long")
