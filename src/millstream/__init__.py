@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Spark takes a second to import; what only builds or tests a topology does without it.
-_LATE = {name: "millstream.spark.run" for name in ("DRAINED", "Options", "Run", "run", "start")} | {
-    name: "millstream.log.status" for name in ("Status", "status_of")
-}
+_LATE = dict.fromkeys(("DRAINED", "Options", "Run", "run", "start"), "millstream.spark.run") | dict.fromkeys(("Status", "status_of"), "millstream.log.status")
 
 
 def __getattr__(name: str) -> Any:
@@ -47,25 +45,27 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "DAY",
+    "DRAINED",
+    "END_OF_TIME",
+    "HOUR",
+    "MICROSECOND",
+    "MILLISECOND",
+    "MINUTE",
+    "SECOND",
+    "START_OF_TIME",
     "BoundedDisorder",
     "Clock",
     "Computation",
-    "DAY",
-    "DRAINED",
     "DeadLetter",
     "Divert",
     "Duration",
-    "END_OF_TIME",
     "Errors",
     "Explicit",
     "FolderBusy",
     "Format",
-    "HOUR",
     "Late",
     "LogError",
-    "MICROSECOND",
-    "MILLISECOND",
-    "MINUTE",
     "MillstreamError",
     "Options",
     "Output",
@@ -73,8 +73,6 @@ __all__ = [
     "RecordError",
     "Run",
     "RunFailed",
-    "SECOND",
-    "START_OF_TIME",
     "Source",
     "Status",
     "Stream",

@@ -35,8 +35,8 @@ class RecordError(MillstreamError):
 
 
 class RunFailed(MillstreamError):
-    """The run stopped; the cause stands on top, Spark's own words are in `details`."""
+    """The run stopped; the cause stands on top. `details` is all that Spark said, `words` the file of its own log."""
 
-    def __init__(self, cause: str, details: str = "") -> None:
+    def __init__(self, cause: str, details: str = "", words: str | None = None) -> None:
         super().__init__(cause)
-        self.details = details
+        self.details, self.words = details, words

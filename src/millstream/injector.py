@@ -76,7 +76,9 @@ def files(path: str, value: type[V], *, format: Format | None = None, bounded: b
     """
     found = format or SUFFIXES.get(PurePath(path).suffix)
     if found is None:
-        raise TopologyError(f"what do the files {path!r} hold? End the path in one of {', '.join(SUFFIXES)}, or say format=ms.Format.JSON_LINES")
+        raise TopologyError(
+            f"what do the files {path!r} hold? End the path in one of {', '.join(SUFFIXES)}, or say format=ms.Format.JSON_LINES"
+        )
     return FileSource(path, value, found, bounded)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrivals
+from millstream.core.epoch import Arrivals, Summary
 from millstream.core.extract import Extractor
 from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.core.low_watermark import Mark
@@ -104,6 +104,7 @@ class Driver:
                 self._sources[name].marks[""] = Mark(complete, self._now)
         if now is not None:
             self._now = max(self._now, now)
+        self._epoch(always=True)
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:
@@ -119,7 +120,11 @@ class Driver:
 
     def epoch(self) -> bool:
         """One epoch, if one is due."""
-        planned = plan_epoch(self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=Limits(1_000_000, 1 << 40))
+        return self._epoch(always=False)
+
+    def _epoch(self, *, always: bool) -> bool:
+        limits = Limits(1_000_000, 1 << 40)
+        planned = plan_epoch(self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=limits, always=always)
         if planned is None:
             return False
         plan, files = planned
@@ -131,16 +136,17 @@ class Driver:
                 for n, (key, (_, value, timestamp)) in enumerate(zip(keys, batch, strict=True)):
                     id_ = (file.table, file.position.version, n)
                     waiting.setdefault(bucket_of(key, BUCKETS), []).append(_Waiting(timestamp, id_, read.index, key, value, errors.get(n)))
-        summaries, produced = [], []
+        summaries: list[Summary] = []
+        produced: list[tuple[str, str, bytes, Timestamp]] = []
         for bucket, records in sorted(waiting.items()):
             productions, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
             summaries.append(summary)
             produced += zip(productions.streams, productions.keys, productions.values, productions.timestamps, strict=True)
         counts: dict[str, int] = {}
         batches: dict[str, list[tuple[str, bytes, Timestamp]]] = {}
-        for stream, *record in produced:
+        for stream, key, value, timestamp in produced:
             counts[stream] = counts.get(stream, 0) + 1
-            batches.setdefault(stream, []).append(tuple(record))  # type: ignore[arg-type]
+            batches.setdefault(stream, []).append((key, value, timestamp))
         self._ledger = self._ledger.after(plan, summaries, counts)
         for stream, batch in batches.items():
             self._append(MILL, stream, batch)

@@ -49,7 +49,9 @@ class Node(Generic[V]):
             raise TopologyError(f"{self.name!r} has its streams already; name all of them in one call of reads(...)")
         self._check_types(streams)
         if isinstance(late, Divert) and late.to.owner is not self.computation:
-            raise TopologyError(f"{self.name!r} diverts late records to an output of another computation; give it an output of its own for them")
+            raise TopologyError(
+                f"{self.name!r} diverts late records to an output of another computation; give it an output of its own for them"
+            )
         self.inputs, self.late = streams, late
 
     def _check_types(self, streams: Iterable[Stream[Any]]) -> None:
@@ -135,7 +137,9 @@ class Topology:
         if _named("delivery", name) in self.deliveries:
             raise TopologyError(f"two deliveries are called {name!r}; choose another name for one")
         if not isinstance(target, Target):
-            raise TopologyError(f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory")
+            raise TopologyError(
+                f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory"
+            )
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
         self.deliveries[name] = Delivery(name, stream, target)

@@ -86,4 +86,6 @@ def check_timestamp(timestamp: Timestamp, *, ahead: Duration, now: Timestamp) ->
     if timestamp < EARLIEST:
         raise Refused(f"its timestamp is {describe(timestamp)}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds")
     if timestamp > now + ahead:
-        raise FarFuture(f"its timestamp {describe(timestamp)} is more than {int(ahead) / 1e6:,.0f} s after the clock; allow it with inject(..., ahead=...)")
+        raise FarFuture(
+            f"its timestamp {describe(timestamp)} is more than {int(ahead) / 1e6:,.0f} s after the clock; allow it with inject(..., ahead=...)"
+        )

@@ -157,7 +157,9 @@ def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPl
         producer = names.get(id(stream.owner))
         if producer is None:
             kind = type(stream.owner).__name__
-            raise TopologyError(f"{reader} reads {kind}.{stream.attribute}, which has no producer; place it with topology.compute(name, {kind.lower()})")
+            raise TopologyError(
+                f"{reader} reads {kind}.{stream.attribute}, which has no producer; place it with topology.compute(name, {kind.lower()})"
+            )
         return streams[f"{producer}.{stream.name}"]
     raise TopologyError(f"{reader} reads {stream!r}, which is no stream of this topology; give it an injected stream or an output")
 

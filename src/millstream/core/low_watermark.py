@@ -75,9 +75,7 @@ def merge(marks: Mapping[str, Mark], new: Mapping[str, Timestamp], *, now: Times
     return merged
 
 
-def promise(
-    marks: Mapping[str, Mark], *, last: Timestamp, finished: bool, idle_after: Duration | None, now: Timestamp
-) -> Timestamp:
+def promise(marks: Mapping[str, Mark], *, last: Timestamp, finished: bool, idle_after: Duration | None, now: Timestamp) -> Timestamp:
     """What an injector promises: the least mark of its active partitions.
 
     A partition silent for longer than `idle_after` is left out; if all are, the last promise stays.

@@ -91,12 +91,12 @@ def promised(injection: Injection, source: Source, *, last: Timestamp, now: Time
 
 
 def plan_epoch(
-    graph: Graph, ledger: Ledger, backlog: Backlog, sources: Mapping[str, Source], *, clock: Timestamp, limits: Limits
+    graph: Graph, ledger: Ledger, backlog: Backlog, sources: Mapping[str, Source], *, clock: Timestamp, limits: Limits, always: bool = False
 ) -> tuple[Plan, list[LogFile]] | None:
     """The next epoch, with the files it delivers; None if nothing is due.
 
     It is due when there are records, when a timer is due, or when the low watermarks have reached the end of
-    time and the log does not say so yet.
+    time and the log does not say so yet; or `always`.
     """
     last = ledger.plan
     now = max(last.now, clock)
@@ -122,7 +122,7 @@ def plan_epoch(
         )
     low_watermarks = solve(bounds)
     due = ledger.due(low_watermarks, now)
-    if not taken and not due and (not ended(low_watermarks) or low_watermarks.items() <= last.low_watermarks.items()):
+    if not always and not taken and not due and (not ended(low_watermarks) or low_watermarks.items() <= last.low_watermarks.items()):
         return None
     # What a removed computation or injector had reached is carried on: it goes on from there when it comes back.
     plan = Plan(

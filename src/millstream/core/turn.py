@@ -79,18 +79,20 @@ class Turn:
     # What the computation calls.
 
     def produce(self, attribute: str, value: Any, timestamp: Timestamp, key: str | None) -> None:
-        if timestamp.__class__ is not int:
-            raise TopologyError(f"{attribute}.produce: timestamp is {timestamp!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+        if type(timestamp) is not int:  # type: ignore[comparison-overlap]
+            raise TopologyError(
+                f"{attribute}.produce: timestamp is {timestamp!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)"
+            )
         if key is None:
             key = self.key
-        elif key.__class__ is not str:
+        elif type(key) is not str:
             raise TopologyError(f"{attribute}.produce: key is {key!r}; a key is text: use str(...)")
         # Encoded now, so that a value changed later is sent as it was.
         self._productions.add(self._plan.outputs[attribute], key, encode_value(value), timestamp)
         self.tally.produced += 1
 
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
-        if at.__class__ is not int:
+        if type(at) is not int:  # type: ignore[comparison-overlap]
             raise TopologyError(f"set_timer({tag!r}): at is {at!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
         wall = clock is Clock.WALL
         if hold is None:
@@ -214,7 +216,9 @@ class Turn:
         except Exception as error:
             kept = self._plan.computation.state_type()
             where = f"computation {self._plan.name!r}, key {self.key!r}"
-            raise RecordError(where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state") from error
+            raise RecordError(
+                where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state"
+            ) from error
 
     def _failure(self, what: str, error: Exception) -> RecordError:
         if isinstance(error, RecordError):

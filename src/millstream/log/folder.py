@@ -64,6 +64,11 @@ class Folder:
         """What the run that is under way says of itself; worthless after it."""
         return self.path / "run"
 
+    @property
+    def words(self) -> Path:
+        """What Spark says of itself."""
+        return self.path / "spark.log"
+
     def open(self) -> Pinned | None:
         """What is pinned here; None if the folder is new. Refuses a folder that is something else."""
         try:
@@ -71,10 +76,9 @@ class Folder:
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "Permission denied")
             if not self.pinned.exists():
-                if any(self.path.iterdir()):
-                    strange = sorted(p.name for p in self.path.iterdir() if p.name != "lock")[:3]
-                    if strange:
-                        raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
+                strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words))[:3]
+                if strange:
+                    raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None
         except OSError as error:
             raise LogError(f"{self.path} cannot be used: {error.strerror or error}; name a folder that you may write to") from error

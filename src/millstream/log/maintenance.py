@@ -17,7 +17,7 @@ from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import read_records, stage
 from millstream.log.table import NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
-from millstream.timestamp import Duration
+from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
 COMPACT_FROM = 64  # read small files of one stream
@@ -46,7 +46,9 @@ def live_files(table: DeltaTable, name: str) -> list[LogFile]:
     """All files of a table at the version that is loaded, without their oldest records."""
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [
-        LogFile(name, Position(), row["path"], row["partition.stream"], row["num_records"], row["size_bytes"], row["modification_time"] * 1000)
+        LogFile(
+            name, Position(), row["path"], row["partition.stream"], row["num_records"], row["size_bytes"], row["modification_time"] * 1000
+        )
         for row in rows
     ]
 
@@ -123,7 +125,7 @@ class Keeper:
         if self._retention is None or last is None:
             return
         upto = max(epoch_of(file.path) for file in last.files)
-        before = time.time() * 1e6 - int(self._retention)
+        before = Timestamp(time.time_ns() // 1000) - self._retention
         old = [file for file in live_files(table, self._name) if epoch_of(file.path) <= upto and file.oldest < before]
         if old:
             self._commit(table, [_remove(file, int(time.time() * 1000), data_change=True) for file in old])

@@ -68,7 +68,9 @@ def stage(table: Path, stream: str, records: pa.Table, *, epoch: int) -> list[St
 def write_parquet(path: Path, content: pa.Table) -> int:
     """Durably; returns its size."""
     with path.open("wb") as file:
-        pq.write_table(content, file, compression="zstd", compression_level=1, use_dictionary=["key"] if "key" in content.column_names else False)
+        pq.write_table(
+            content, file, compression="zstd", compression_level=1, use_dictionary=["key"] if "key" in content.column_names else False
+        )
         file.flush()
         os.fsync(file.fileno())
         return file.tell()

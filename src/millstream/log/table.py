@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from millstream.core.backlog import LogFile, Position
 from millstream.errors import Fenced, LogError
@@ -184,14 +184,18 @@ class Table:
 
     def _write(self, handle: DeltaTable, files: list[StagedFile], note: bytes | None, writers: dict[str, int]) -> None:
         now = int(time.time() * 1000)
-        actions = [AddAction(f.path, f.size, {"stream": f.stream}, now, True, f.statistics()) for f in files]
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, {"stream": f.stream}, now, True, f.statistics()) for f in files
+        ]
         transactions = [Transaction(FENCE, self._fence), *(Transaction(writer, epoch) for writer, epoch in writers.items())]
         properties = CommitProperties(
             custom_metadata=None if note is None else {"millstream": note.decode()}, app_transactions=transactions
         )
         try:
             # Two writers that both assert the fence conflict, so a commit cannot slip in behind a newer fence.
-            handle.create_write_transaction(actions, "append", SCHEMA, ["stream"], commit_properties=properties, post_commithook_properties=NO_HOOKS)
+            handle.create_write_transaction(
+                actions, "append", SCHEMA, ["stream"], commit_properties=properties, post_commithook_properties=NO_HOOKS
+            )
         except CommitFailedError as error:
             raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
         handle.update_incremental()

@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from millstream.core.backlog import LogFile, Position
@@ -112,7 +112,11 @@ class LogReader(DataSourceStreamReader):
             scanned = taken
             while True:
                 rows, scanned = self._look(scanned)
-                if rows or sum(p.version - taken.positions[t].version for t, p in scanned.positions.items() if t in taken.positions) > QUIET_COMMITS:
+                if (
+                    rows
+                    or sum(p.version - taken.positions[t].version for t, p in scanned.positions.items() if t in taken.positions)
+                    > QUIET_COMMITS
+                ):
                     return _offset(Taken(taken.epoch + 1, scanned.positions))
                 if time.monotonic() >= deadline:
                     return start
@@ -199,7 +203,10 @@ class Values:
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         whole = pa.Table.from_batches(batches)
         values = self.column.array([self.decode(text) for text in whole["value"].to_pylist()])
-        return pa.table([whole["key"].cast(pa.string()), values, whole["timestamp"].cast(MICROSECONDS), whole["id"].cast(pa.string())], schema=self.schema)
+        return pa.table(
+            [whole["key"].cast(pa.string()), values, whole["timestamp"].cast(MICROSECONDS), whole["id"].cast(pa.string())],
+            schema=self.schema,
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -241,7 +248,9 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             if (done is not None and done >= batchId) or not files:
                 return
             now = int(time.time() * 1000)
-            actions = [AddAction(f.path, f.size, {}, now, True, msgspec.json.encode({"numRecords": f.rows}).decode()) for f in files]
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(f.path, f.size, {}, now, True, msgspec.json.encode({"numRecords": f.rows}).decode()) for f in files
+            ]
             properties = CommitProperties(app_transactions=[Transaction(writer, batchId)])
             try:
                 table.create_write_transaction(

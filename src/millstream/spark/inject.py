@@ -198,7 +198,9 @@ class _Work:
         if batch.num_rows == 0:
             return
         columns = {name for name in batch.schema.names if name.startswith("_")}
-        all_columns = not callable(self._injection.key) and not callable(self._injection.timestamp) and not callable(self._injection.partition)
+        all_columns = (
+            not callable(self._injection.key) and not callable(self._injection.timestamp) and not callable(self._injection.partition)
+        )
         simple = all_columns and isinstance(self._injection.low_watermark, BoundedDisorder)
         taken = self._columns(batch) if simple else self._functions(batch, columns)
         if taken is not None:
@@ -240,7 +242,8 @@ class _Work:
             keys.append(found.key)
             values.append(encode_value(value) if self._canonical else text.encode())
             timestamps.append(found.timestamp)
-            if found.complete > complete.get(found.partition, found.complete - 1):
+            upto = complete.get(found.partition)
+            if upto is None or found.complete > upto:
                 complete[found.partition] = found.complete
         if not keys:
             return None

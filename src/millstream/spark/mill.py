@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from millstream.core.backlog import Limits, LogFile
@@ -190,7 +190,9 @@ class BucketProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._shelf = SparkShelf(handle.getMapState("rows", "name STRING", "content BINARY"))
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        import pandas as pd  # takes seconds to import, and only this worker needs it
+
         with reported("running an epoch"):
             bucket = self._settings.buckets.index(int(key[0]))
             tables = unpack(self._settings.graph).tables
@@ -238,7 +240,9 @@ class MillWriter(DataSourceStreamArrowWriter):
             summaries: list[Summary] = []
             for message in messages:
                 if any(epoch != batchId for epoch in message.epochs):
-                    raise LogError(f"Spark runs batch {batchId} with records of epoch {message.epochs[0]}; the checkpoint does not belong to the log")
+                    raise LogError(
+                        f"Spark runs batch {batchId} with records of epoch {message.epochs[0]}; the checkpoint does not belong to the log"
+                    )
                 files += message.files
                 summaries += message.summaries
             told = self._settings

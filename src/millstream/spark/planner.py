@@ -178,7 +178,9 @@ class Planner:
         """Every input has ended and everything that it caused is done."""
         if self._backlog.rows() or not all(source.finished for source in self._sources.values()):
             return False
-        return not self._graph.nodes or ended({name: ledger.plan.low_watermarks[name] for name in self._graph.nodes if name in ledger.plan.low_watermarks})
+        return not self._graph.nodes or ended(
+            {name: ledger.plan.low_watermarks[name] for name in self._graph.nodes if name in ledger.plan.low_watermarks}
+        )
 
     def _tell(self, *, idle: bool, stopped: bool, drained: bool) -> None:
         assert self._ledger is not None

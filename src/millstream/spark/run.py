@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.backlog import Position
 from millstream.core.graph import MILL, Graph, compile_topology, table_of
@@ -80,10 +80,11 @@ class Run:
         self._deliveries: dict[str, StreamingQuery] = {}
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
-            raise LogError(f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; give it a folder of its own")
-        self._folder.run.mkdir(parents=True, exist_ok=True) if pinned is not None else None
-        words = None if options.spark_words else self._folder.path.parent / f".{self._folder.path.name}-spark.log"
-        self._spark = session_for(spark, words=words, sources=(MillSource, InjectorSink, LogSource))
+            raise LogError(
+                f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; give it a folder of its own"
+            )
+        self._words = None if options.spark_words else self._folder.words
+        self._spark = session_for(spark, words=self._words, sources=(MillSource, InjectorSink, LogSource))
         self._lock = Lock(self._spark, self._folder)
         try:
             if pinned is None:
@@ -248,7 +249,13 @@ class Run:
                     self._fail(f"injector {name!r}", failure)
                     return
                 self._finish(name)
-        if self._until is DRAINED and not self._injectors and self._mill_says(lambda state: state.drained) and self._quiet() and not self._undelivered():
+        if (
+            self._until is DRAINED
+            and not self._injectors
+            and self._mill_says(lambda state: state.drained)
+            and self._quiet()
+            and not self._undelivered()
+        ):
             self._end()
 
     def _finish(self, name: str) -> None:
@@ -258,7 +265,9 @@ class Run:
     def _quiet(self) -> bool:
         """The mill has looked at everything and nothing is due."""
         newest = {table: newest_version(self._folder.table(table)) for table in self._graph.tables}
-        return self._mill_says(lambda state: state.idle and state.waiting == 0 and all(state.seen.get(t, -1) >= v for t, v in newest.items()))
+        return self._mill_says(
+            lambda state: state.idle and state.waiting == 0 and all(state.seen.get(t, -1) >= v for t, v in newest.items())
+        )
 
     def _mill_says(self, question: Callable[[MillState], bool]) -> bool:
         state = read_json(self._folder.run / "mill.json", MillState)
@@ -272,7 +281,11 @@ class Run:
             positions = read_json(self._folder.consumer(f"deliver {name}"), dict[str, Position])
             for table in stream.tables:
                 start = Position() if positions is None else positions.get(table, Position())
-                if any(file.stream == stream.name and file.rows for commit in tail(self._folder.table(table), table, start) for file in commit.files):
+                if any(
+                    file.stream == stream.name and file.rows
+                    for commit in tail(self._folder.table(table), table, start)
+                    for file in commit.files
+                ):
                     behind.append(name)
                     break
         return behind
@@ -319,7 +332,7 @@ class Run:
         else:
             cause = f"{where} stopped: {text.splitlines()[0] if text else type(error).__name__}"
         if self._failure is None:
-            self._failure = RunFailed(cause, text)
+            self._failure = RunFailed(cause, text, None if self._words is None else str(self._words))
         self._end()
 
     def _stop_inputs(self) -> None:
@@ -369,4 +382,4 @@ def run(
     return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options), shown=progress)
 
 
-__all__ = ["DRAINED", "Graph", "MILL", "Options", "Run", "Until", "run", "start"]
+__all__ = ["DRAINED", "MILL", "Graph", "Options", "Run", "Until", "run", "start"]

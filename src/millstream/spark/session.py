@@ -137,4 +137,4 @@ def _standard_error_to(words: Path) -> Iterator[None]:
 
 
 def _on_local_disk(spark: SparkSession) -> bool:
-    return spark.sparkContext.master.startswith("local")
+    return (spark.sparkContext.master or "").startswith("local")

@@ -8,7 +8,6 @@ import zlib
 from dataclasses import replace
 
 from pyspark import cloudpickle
-from pyspark.serializers import CloudPickleSerializer
 
 from millstream.core.graph import Graph
 from millstream.core.mill import Mill
@@ -19,7 +18,8 @@ def pack(graph: Graph) -> str:
     """The graph as text for an option of a data source, without what has its place in the driver only."""
     injections = {name: replace(injection, source=_portable(injection.source)) for name, injection in graph.injections.items()}
     portable = replace(graph, injections=injections, deliveries={})
-    return base64.b64encode(zlib.compress(CloudPickleSerializer().dumps(portable), 1)).decode()
+    pickled: bytes = cloudpickle.dumps(portable)  # type: ignore[no-untyped-call]
+    return base64.b64encode(zlib.compress(pickled, 1)).decode()
 
 
 @functools.lru_cache(maxsize=8)

@@ -25,13 +25,15 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder) -> DataF
     """What the query of an injector starts from: the column `value`, and `_key`, `_timestamp` and so on where they are columns."""
     source = injection.source
     if isinstance(source, ValueSource):
-        return _text(spark, injection.name, str(folder.spool(injection.name)), "*.jsonl").option("cleanSource", "off").load()
+        return _text(spark, str(folder.spool(injection.name)), "*.jsonl")
     if isinstance(source, FileSource):
         return _with_columns(_files(spark, injection, source), injection)
     assert isinstance(source, DataFrameSource)
     frame = source.frame if isinstance(source.frame, DataFrame) else source.frame(spark)
     if not isinstance(frame, DataFrame):
-        raise TopologyError(f"injector {injection.name!r}: {frame!r} is not a DataFrame; give one, or a function of the session that returns one")
+        raise TopologyError(
+            f"injector {injection.name!r}: {frame!r} is not a DataFrame; give one, or a function of the session that returns one"
+        )
     return _with_columns(frame, injection)
 
 
@@ -40,12 +42,14 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any]) -
     if not Path(parent).is_dir():
         raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
     if source.format is Format.JSON_LINES:
-        return _text(spark, injection.name, parent, pattern).load()
+        return _text(spark, parent, pattern)
     reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
     there = sorted(globbing.glob(f"{parent}/{pattern}"))
     if source.format is Format.PARQUET:
         if not there:
-            raise TopologyError(f"injector {injection.name!r}: no file matches {source.path!r} yet; put one there first, its columns are needed")
+            raise TopologyError(
+                f"injector {injection.name!r}: no file matches {source.path!r} yet; put one there first, its columns are needed"
+            )
         return reader.schema(spark.read.parquet(there[0]).schema).parquet(parent)
     names = spark.read.option("header", "true").csv(there[0]).columns if there else _fields(injection.name, source.value_type)
     schema = StructType([StructField(name, StringType()) for name in names])
@@ -53,8 +57,9 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any]) -
     return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(parent)
 
 
-def _text(spark: SparkSession, name: str, parent: str, pattern: str) -> Any:
-    return spark.readStream.format("text").option("path", parent).option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+def _text(spark: SparkSession, parent: str, pattern: str) -> DataFrame:
+    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+    return reader.text(parent)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -36,7 +36,8 @@ def to_blob(table: pa.Table, name: str, note: object) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
 
 
 def from_blob(blob: bytes) -> pa.Table:
@@ -58,7 +59,8 @@ class Routing:
         values = records["value"].cast(pa.binary())
         parts = []
         for router in self._routers.get(stream, []):
-            keys, errors = records["key"], {}
+            keys = records["key"]
+            errors: dict[int, str] = {}
             if router.read.rekeyed:
                 found, errors = router.keys(keys.to_pylist(), values.to_pylist())
                 keys = pa.array(found, pa.string())

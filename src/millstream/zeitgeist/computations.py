@@ -92,7 +92,7 @@ class Slot(msgspec.Struct, array_like=True):
     spread: float = 0.0
 
     def forecast(self) -> Forecast | None:
-        """None before the second week. The deviation is that of a new value from a mean which is itself uncertain."""
+        """None until two weeks were seen. The deviation is that of a new value from a mean which is itself uncertain."""
         if self.weight <= 1.0:
             return None
         variance = (self.spread + TRUST * LEAST_VARIANCE) / (self.weight - 1.0 + TRUST)
@@ -189,4 +189,4 @@ class Detector(ms.Computation[Watch]):
             state.finding = replace(state.finding, end=end)
         elif end - state.finding.end >= CALM:
             self.findings.produce(replace(state.finding, over=True), timestamp=second)
-            state.finding, state.differed = None, []
+            state.finding = None

@@ -23,12 +23,13 @@ VISIBLE = {Kind.SPIKE: 6.0, Kind.DIP: 12.0}  # queries an hour below which a cha
 CHANGE = {Kind.SPIKE: (3.5, 5.0), Kind.DIP: (0.0, 0.08)}  # what an anomaly leaves of the traffic
 FILES = 40
 
-TEXTS = """weather; football results; train times; news; translate; pizza near me; exchange rate; cinema tonight; maps; tv guide
+TEXTS = """\
+weather; football results; train times; news; translate; pizza near me; exchange rate; cinema tonight; maps; tv guide
 pasta recipe; cheap flights; horoscope; pharmacy open now; lottery numbers; chess; python list sort; sourdough; used bikes; sudoku
 tax return; jazz radio; garden centre; marathon plan; car insurance; guitar tabs; moon phase; knitting patterns; camping; sushi
 museum hours; job offers; yoga at home; vinyl records; bus 42; swimming pool; flu symptoms; second hand books; bird songs; ferry
 coffee grinder; piano lessons; world cup; night sky; paint colours; hiking trails; wedding dress; kimchi; stock prices; tides
-crossword help; surf report; school holidays; opera tickets; roof repair; chili con carne"""
+crossword help; surf report; school holidays; opera tickets; roof repair; chili con carne""".replace("\n", "; ").split("; ")
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,10 @@ def read_truth(folder: Path) -> tuple[Anomaly, ...]:
 
 def generate(seed: int = SEED, size: Size = SHIPPED) -> Traffic:
     """The same traffic for the same seed and size."""
+    if size.queries > len(TEXTS):
+        raise ValueError(f"{size.queries} queries are asked for and {len(TEXTS)} are known; ask for fewer or add to TEXTS")
     rng = np.random.default_rng(seed)
-    texts = tuple(text.strip() for text in TEXTS.replace("\n", ";").split(";"))[: size.queries]
+    texts = tuple(TEXTS[: size.queries])
     rates = _rates(rng, size)
     real = rates.copy()
     truth = []

@@ -1,0 +1,52 @@
+# The one way in, for people and for CI. Every target does its own set-up.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench soak lock clean java help
+
+help:
+	@echo "make demo   run Zeitgeist: two simulated weeks of queries, spikes and dips found"
+	@echo "make test   all tests"
+	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
+	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
+	@echo "make soak   kill -9 again and again, then compare with an uninterrupted run (SOAK_SECONDS=300)"
+
+$(READY): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed and $(PYTHON) is not there. Install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+java:
+	@{ [ -n "$$JAVA_HOME" ] && [ -x "$$JAVA_HOME/bin/java" ]; } || command -v java >/dev/null || { \
+	  echo "Java 17 is needed and was not found. Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless;"; \
+	  echo "macOS: brew install openjdk@17), or set JAVA_HOME to where it is."; exit 1; }
+
+demo: java $(READY)
+	$(BIN)/millstream demo
+
+test: java $(READY)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tests/typing/check.py
+
+bench: java $(READY)
+	$(BIN)/python -m bench
+
+soak: java $(READY)
+	$(BIN)/python -m tests.soak --seconds $${SOAK_SECONDS:-300}
+
+lock:
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --extra demo --extra dev \
+	  --no-header pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) demo build dist

@@ -1,0 +1,128 @@
+"""`millstream`: run a topology, look at it, read its streams, see the demo."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from millstream.errors import MillstreamError, RunFailed, TopologyError
+from millstream.topology import Topology
+
+app = typer.Typer(
+    help="MillWheel on Spark: computations for one key at a time, exactly once, in event time.", no_args_is_help=True, add_completion=False
+)
+out = Console()
+err = Console(stderr=True)
+
+
+@app.command()
+def run(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE[:topology]", help="A Python file; the name of the topology in it, if it has several.")
+    ],
+    at: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run: its log, state and checkpoints.")],
+    until_drained: Annotated[bool, typer.Option(help="End when all inputs have ended and everything is delivered.")] = False,
+    spark_words: Annotated[bool, typer.Option(help="Show Spark's own words.")] = False,
+) -> None:
+    """Run a topology; go on where it was if the folder was used before."""
+    from millstream.command.progress import watch
+    from millstream.spark.run import DRAINED, Options, start
+
+    topology = load(file)
+    watch(lambda: start(topology, at=at, until=DRAINED if until_drained else None, options=Options(spark_words=spark_words)), shown=True)
+
+
+@app.command()
+def status(
+    at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    json: Annotated[bool, typer.Option(help="As JSON, for programs.")] = False,
+) -> None:
+    """Low watermarks, counts, timers and lags of a run; also while it runs."""
+    import msgspec
+
+    from millstream.command.tables import show
+    from millstream.log.status import status_of
+
+    found = status_of(at)
+    if json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    else:
+        show(found, out)
+
+
+@app.command()
+def read(
+    at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    stream: Annotated[str, typer.Argument(help="Such as per-second.counts; status lists them.")],
+    last: Annotated[int, typer.Option("--last", "-n", help="How many records.")] = 20,
+) -> None:
+    """The newest records of a stream as JSON lines, newest last."""
+    from millstream.log.reading import newest_records
+
+    for found in newest_records(at, stream, last):
+        sys.stdout.buffer.write(found + b"\n")
+
+
+@app.command()
+def demo(
+    at: Annotated[Path, typer.Option(metavar="DIR", help="Where the demo keeps its traffic, its run and its picture.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Another seed, other traffic.")] = 0,
+) -> None:
+    """Zeitgeist: weeks of simulated queries, and the spikes and dips found in them."""
+    from millstream.zeitgeist.demo import play
+
+    play(at, seed=seed)
+
+
+def load(file: str) -> Topology:
+    """The topology of a Python file, which its workers get by value: they need not be able to import it."""
+    path, _, wanted = file.partition(":")
+    module = _module(Path(path))
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Topology)}
+    if wanted:
+        if wanted not in found:
+            raise TopologyError(f"{path} has no topology called {wanted!r}; it has {', '.join(found) or 'none'}")
+        return found[wanted]
+    if len({id(topology) for topology in found.values()}) != 1:
+        names = ", ".join(found) or "none; make one with topology = ms.Topology(...)"
+        raise TopologyError(f"which topology of {path}? It has {names}" + (f"; say {path}:{next(iter(found))}" if found else ""))
+    return next(iter(found.values()))
+
+
+def _module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TopologyError(f"there is no file {path}")
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TopologyError(f"{path} is not a Python file")
+    sys.path.insert(0, str(path.parent.absolute()))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
+
+
+def main() -> None:
+    """Errors read as if a colleague wrote them; what Spark said is kept for those who want it."""
+    try:
+        app()
+    except MillstreamError as error:
+        err.print("[bold red]millstream:[/] ", end="")
+        err.print(str(error), markup=False, highlight=False)
+        if isinstance(error, RunFailed) and error.words is not None:
+            err.print(f"\nSpark's own words are in {error.words}", markup=False, highlight=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

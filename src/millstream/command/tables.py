@@ -1,0 +1,75 @@
+"""The status of a run as tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from millstream.log.status import Status
+from millstream.timestamp import describe
+
+
+def show(status: Status, console: Console) -> None:
+    """Everything about a run on one page."""
+    state = "running" if status.running else "not running"
+    epoch = f"epoch {status.epoch}" if status.epoch >= 0 else "no epoch yet"
+    console.print(f"[bold]{status.topology}[/]: {state}, {epoch}", highlight=False)
+    console.print(_injectors(status))
+    if status.computations:
+        console.print(_computations(status))
+    if status.streams:
+        console.print(_streams(status))
+    if status.deliveries:
+        console.print(_deliveries(status))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(columns[0], no_wrap=True)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _injectors(status: Status) -> Table:
+    table = _table("injectors", "name", "injected", "waiting", "dead letters", "low watermark", "input")
+    for name, found in status.injectors.items():
+        ended = "ended" if found.finished else "open"
+        table.add_row(name, f"{found.injected:,}", f"{found.waiting:,}", f"{found.dead:,}", describe(found.low_watermark), ended)
+    return table
+
+
+def _computations(status: Status) -> Table:
+    columns = (
+        "name",
+        "received",
+        "late",
+        "dropped",
+        "dead",
+        "fired",
+        "produced",
+        "keys",
+        "timers",
+        "low watermark",
+        "output low watermark",
+    )
+    table = _table("computations", *columns)
+    for name, found in status.computations.items():
+        tally = found.tally
+        counts = (tally.received, tally.late, tally.dropped, tally.dead, tally.fired, tally.produced, found.keys, found.timers)
+        table.add_row(name, *(f"{count:,}" for count in counts), describe(found.low_watermark), describe(found.output_low_watermark))
+    return table
+
+
+def _streams(status: Status) -> Table:
+    table = _table("streams", "name", "records", "low watermark")
+    for name, found in status.streams.items():
+        table.add_row(name, f"{found.records:,}", describe(found.low_watermark))
+    return table
+
+
+def _deliveries(status: Status) -> Table:
+    table = _table("deliveries", "name", "commits of the log behind")
+    for name, behind in status.deliveries.items():
+        table.add_row(name, f"{behind:,}")
+    return table
