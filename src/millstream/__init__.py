@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Spark takes a second to import; what only builds or tests a topology does without it.
-_LATE = dict.fromkeys(("DRAINED", "Options", "Run", "run", "start"), "millstream.spark.run") | dict.fromkeys(("Status", "status_of"), "millstream.log.status")
+_LATE = dict.fromkeys(("DRAINED", "Options", "Run", "run", "start"), "millstream.spark.run") | dict.fromkeys(
+    ("Status", "status_of"), "millstream.log.status"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,13 @@ def before_all(graph: Graph) -> Plan:
     return Plan(-1, START_OF_TIME, {}, {}, {}, {table: Position() for table in graph.tables}, [])
 
 
+def first_epoch(graph: Graph, *, clock: Timestamp, buckets: int) -> Plan:
+    """Epoch 0 delivers nothing. Spark counts its batches from a first one that it runs whether or not there is anything;
+    used so, the workers are warm when the first records come."""
+    nothing = {name: LowWatermark(START_OF_TIME, START_OF_TIME) for name in graph.nodes}
+    return Plan(0, clock, nothing, dict.fromkeys(nothing, START_OF_TIME), {}, before_all(graph).positions, list(range(buckets)))
+
+
 class Source(msgspec.Struct):
     """What an injector's table says of its source, newest commit first to be believed."""
 

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from millstream.core.codec import encode_value
 from millstream.core.extract import EARLIEST, Extractor, FarFuture, Refused
@@ -53,28 +52,11 @@ class Injected(WriterCommitMessage):
     dead: int = 0
 
 
-class InjectorSink(DataSource):
-    """The sink of an injector's query."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "millstream-injector"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return InjectorWriter(self._settings())
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return WholeWriter(self._settings())
-
-    def _settings(self) -> InjectorSettings:
-        return msgspec.json.decode(self.options["settings"], type=InjectorSettings)
-
-
 class InjectorWriter(DataSourceStreamArrowWriter):
     """Stages in tasks; commits in the driver. The first commit of an epoch wins, a repeated one is skipped."""
 
-    def __init__(self, settings: InjectorSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: str) -> None:
+        self._settings = msgspec.json.decode(settings, type=InjectorSettings)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Injected:
         context = TaskContext.get()
@@ -91,8 +73,8 @@ class InjectorWriter(DataSourceStreamArrowWriter):
 class WholeWriter(DataSourceArrowWriter):
     """A batch DataFrame: all of it is epoch 0."""
 
-    def __init__(self, settings: InjectorSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: str) -> None:
+        self._settings = msgspec.json.decode(settings, type=InjectorSettings)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Injected:
         context = TaskContext.get()

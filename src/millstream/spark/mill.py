@@ -12,11 +12,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import StructType
 
 from millstream.core.backlog import Limits, LogFile
 from millstream.core.epoch import Header, Summary
@@ -25,6 +24,7 @@ from millstream.core.plan import Plan, before_all
 from millstream.errors import LogError
 from millstream.log.folder import Folder, write_json
 from millstream.log.staged import RECORDS, ROWS_A_FILE, StagedFile, stage
+from millstream.spark.datasource import MillSource
 from millstream.spark.failure import reported
 from millstream.spark.planner import Manifest, Planner, manifest_path
 from millstream.spark.ship import mill_of, unpack
@@ -46,26 +46,6 @@ class Settings(msgspec.Struct, frozen=True):
     graph: str
 
 
-class MillSource(DataSource):
-    """Source and sink of the mill's query."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "millstream-mill"
-
-    def schema(self) -> str:
-        return "bucket INT, blob BINARY"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MillReader(self._settings())
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return MillWriter(self._settings())
-
-    def _settings(self) -> Settings:
-        return msgspec.json.decode(self.options["settings"], type=Settings)
-
-
 @dataclass
 class Share(InputPartition):
     """What one task reads: files, and the buckets that are due without records."""
@@ -78,8 +58,8 @@ class Share(InputPartition):
 class MillReader(DataSourceStreamReader):
     """Plans in one long-lived process of the driver; reads in tasks."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: str) -> None:
+        self._settings = msgspec.json.decode(settings, type=Settings)
         self._planner: Planner | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -112,7 +92,8 @@ class MillReader(DataSourceStreamReader):
         if self._planner is None:
             told = self._settings
             graph = unpack(told.graph)
-            self._planner = Planner(Folder(told.folder), graph, fence=told.fence, limits=Limits(told.records, told.size))
+            limits = Limits(told.records, told.size)
+            self._planner = Planner(Folder(told.folder), graph, fence=told.fence, buckets=len(told.buckets), limits=limits)
         return self._planner
 
 
@@ -216,8 +197,8 @@ class Staged(WriterCommitMessage):
 class MillWriter(DataSourceStreamArrowWriter):
     """Stages files in tasks; in the driver, leaves a manifest for the planner to publish."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: str) -> None:
+        self._settings = msgspec.json.decode(settings, type=Settings)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         with reported("staging an epoch"):

@@ -15,7 +15,7 @@ import msgspec
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.epoch import Summary
 from millstream.core.graph import MILL, Graph
-from millstream.core.plan import Ledger, Plan, Source, ended, no_ledger, of_table, plan_epoch
+from millstream.core.plan import Ledger, Plan, Source, ended, first_epoch, no_ledger, of_table, plan_epoch
 from millstream.errors import LogError
 from millstream.log.folder import Folder, read_json, write_json
 from millstream.log.staged import StagedFile
@@ -60,8 +60,8 @@ def find_manifest(folder: Folder, epoch: int) -> Manifest | None:
 class Planner:
     """Lives in one process of the driver as long as the mill's query runs."""
 
-    def __init__(self, folder: Folder, graph: Graph, *, fence: int, limits: Limits) -> None:
-        self._folder, self._graph, self._fence, self._limits = folder, graph, fence, limits
+    def __init__(self, folder: Folder, graph: Graph, *, fence: int, buckets: int, limits: Limits) -> None:
+        self._folder, self._graph, self._fence, self._buckets, self._limits = folder, graph, fence, buckets, limits
         self._table = Table(folder.table(MILL), MILL, fence)
         self._read = {read.stream.name for read in graph.inputs}
         self._ledger: Ledger | None = None
@@ -73,6 +73,8 @@ class Planner:
 
     def next_plan(self, start: Plan, *, wait: float) -> Plan | None:
         """Publish the epoch of `start`, then plan the one after it; None if nothing is due within `wait` seconds."""
+        if start.epoch < 0:
+            return first_epoch(self._graph, clock=Timestamp(time.time_ns() // 1000), buckets=self._buckets)
         ledger = self._publish(start)
         deadline = time.monotonic() + wait
         look, timers_at = True, ledger.next_wall(self._graph.nodes)

@@ -22,10 +22,11 @@ from millstream.log.folder import Folder, read_json
 from millstream.log.maintenance import Keeper
 from millstream.log.status import Status, status_of
 from millstream.log.table import Table, newest_version, tail
-from millstream.spark.deliver import LogSource, start_delivery
+from millstream.spark.datasource import SOURCES, InjectorSink
+from millstream.spark.deliver import start_delivery
 from millstream.spark.failure import told_in
-from millstream.spark.inject import InjectorSettings, InjectorSink, finish, is_finished
-from millstream.spark.mill import MillSource, Settings, start_mill
+from millstream.spark.inject import InjectorSettings, finish, is_finished
+from millstream.spark.mill import Settings, start_mill
 from millstream.spark.owner import Lock, pin, take_over
 from millstream.spark.planner import MillState
 from millstream.spark.session import cores, query_settings, session_for
@@ -84,7 +85,7 @@ class Run:
                 f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; give it a folder of its own"
             )
         self._words = None if options.spark_words else self._folder.words
-        self._spark = session_for(spark, words=self._words, sources=(MillSource, InjectorSink, LogSource))
+        self._spark = session_for(spark, words=self._words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         try:
             if pinned is None:

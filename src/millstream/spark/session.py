@@ -109,7 +109,7 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
         .config("spark.python.worker.reuse", "true")
-        .config("spark.python.daemon.module", "pyspark.daemon")
+        .config("spark.python.daemon.module", "millstream.spark.daemon")
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
     if not os.environ.get("MASTER") and not os.environ.get("SPARK_MASTER"):
