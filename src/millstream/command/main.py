@@ -72,7 +72,7 @@ def read(
 @app.command()
 def demo(
     at: Annotated[Path, typer.Option(metavar="DIR", help="Where the demo keeps its traffic, its run and its picture.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Another seed, other traffic.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other traffic.")] = None,
 ) -> None:
     """Zeitgeist: weeks of simulated queries, and the spikes and dips found in them."""
     from millstream.zeitgeist.demo import play
@@ -118,9 +118,9 @@ def main() -> None:
         app()
     except MillstreamError as error:
         err.print("[bold red]millstream:[/] ", end="")
-        err.print(str(error), markup=False, highlight=False)
+        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
         if isinstance(error, RunFailed) and error.words is not None:
-            err.print(f"\nSpark's own words are in {error.words}", markup=False, highlight=False)
+            err.print(f"\nSpark's own words are in {error.words}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

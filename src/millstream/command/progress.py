@@ -99,7 +99,7 @@ class _Plain(_Quiet):
         self._console, self._printed = console, 0.0
 
     def say(self, words: str) -> None:
-        self._console.print(words, highlight=False)
+        self._console.print(words, highlight=False, soft_wrap=True)
 
     def show(self, status: Status, rate: float) -> None:
         if time.monotonic() - self._printed >= PLAIN_EVERY:

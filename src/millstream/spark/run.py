@@ -178,7 +178,7 @@ class Run:
         if isinstance(injection.source, ValueSource):
             feeder = self._feeders[name] = Feeder(name, injection.source, self._folder.spool(name))
             feeder.start()
-        frame = frame_of(self._spark, injection, self._folder)
+        frame = frame_of(self._spark, injection, self._folder, most=self._options.bytes_an_epoch)
         settings = InjectorSettings(str(self._folder.path), self._fence, name, self._packed)
         options = {"settings": msgspec.json.encode(settings).decode()}
         if isinstance(injection.source, DataFrameSource) and not frame.isStreaming:

@@ -17,17 +17,19 @@ from millstream.errors import TopologyError
 from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection, ValueSource
 from millstream.log.folder import Folder
 
-MOST_BYTES = 32 << 20  # of files, in one epoch of an injector
 TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
-def frame_of(spark: SparkSession, injection: Injection, folder: Folder) -> DataFrame:
-    """What the query of an injector starts from: the column `value`, and `_key`, `_timestamp` and so on where they are columns."""
+def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most: int) -> DataFrame:
+    """What the query of an injector starts from: the column `value`, and `_key`, `_timestamp` and so on where they are columns.
+
+    At most `most` bytes of files are read in one epoch.
+    """
     source = injection.source
     if isinstance(source, ValueSource):
-        return _text(spark, str(folder.spool(injection.name)), "*.jsonl")
+        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most)
     if isinstance(source, FileSource):
-        return _with_columns(_files(spark, injection, source), injection)
+        return _with_columns(_files(spark, injection, source, most), injection)
     assert isinstance(source, DataFrameSource)
     frame = source.frame if isinstance(source.frame, DataFrame) else source.frame(spark)
     if not isinstance(frame, DataFrame):
@@ -37,13 +39,13 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder) -> DataF
     return _with_columns(frame, injection)
 
 
-def _files(spark: SparkSession, injection: Injection, source: FileSource[Any]) -> DataFrame:
+def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], most: int) -> DataFrame:
     parent, pattern = _split(source.path)
     if not Path(parent).is_dir():
         raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
     if source.format is Format.JSON_LINES:
-        return _text(spark, parent, pattern)
-    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+        return _text(spark, parent, pattern, most)
+    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
     there = sorted(globbing.glob(f"{parent}/{pattern}"))
     if source.format is Format.PARQUET:
         if not there:
@@ -57,8 +59,8 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any]) -
     return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(parent)
 
 
-def _text(spark: SparkSession, parent: str, pattern: str) -> DataFrame:
-    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(MOST_BYTES))
+def _text(spark: SparkSession, parent: str, pattern: str, most: int) -> DataFrame:
+    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
     return reader.text(parent)
 
 

@@ -50,9 +50,8 @@ class PerSecond(ms.Computation[Seconds]):
 
     def process_timer(self, timer: ms.Timer) -> None:
         state = self.state
-        second = timer.at - ms.SECOND
-        count = state.counts.pop(second, 0)
-        self.counts.produce(count, timestamp=second)
+        count = state.counts.pop(timer.at - ms.SECOND, 0)
+        self.counts.produce(count, timestamp=last_instant(timer.at))
         state.silent = 0 * ms.SECOND if count else state.silent + ms.SECOND
         if state.silent < SILENCE and (state.counts or self.low_watermark < ms.END_OF_TIME):
             self._open(timer.at)
@@ -61,7 +60,13 @@ class PerSecond(ms.Computation[Seconds]):
 
     def _open(self, second: ms.Timestamp) -> None:
         if second not in self.state.counts:
-            self.set_timer(f"{second}", at=second + ms.SECOND, hold=second)
+            end = second + ms.SECOND
+            self.set_timer(f"{second}", at=end, hold=last_instant(end))
+
+
+def last_instant(end: ms.Timestamp) -> ms.Timestamp:
+    """The timestamp of what is said of a second: within it, and never before a record of it, so never late."""
+    return end - ms.MICROSECOND
 
 
 @dataclass(frozen=True)
@@ -157,21 +162,21 @@ class Detector(ms.Computation[Watch]):
     findings: ms.Output[Finding]
 
     def process_record(self, record: ms.Record[int | Forecast]) -> None:
-        second = record.timestamp
+        second = ms.floor(record.timestamp, ms.SECOND)
         match record.value:
             case Forecast() as forecast:
                 self.state.forecasts[second] = forecast
             case count:
                 self.state.counts[second] = count
         # The low watermark passes the second's end only when both halves are here, or the model had nothing to say.
-        self.set_timer(f"{second}", at=second + ms.SECOND, hold=second)
+        self.set_timer(f"{second}", at=second + ms.SECOND, hold=record.timestamp)
 
     def process_timer(self, timer: ms.Timer) -> None:
         second = timer.at - ms.SECOND
         count, forecast = self.state.counts.pop(second), self.state.forecasts.pop(second, None)
         if forecast is None:
             return
-        self.comparisons.produce(Comparison(count, forecast.at(0.0), forecast.at(-FAR), forecast.at(FAR)), timestamp=second)
+        self.comparisons.produce(Comparison(count, forecast.at(0.0), forecast.at(-FAR), forecast.at(FAR)), timestamp=last_instant(timer.at))
         deviations = forecast.deviations(count)
         self._watch(second, None if abs(deviations) < FAR else Kind.SPIKE if deviations > 0 else Kind.DIP)
 
@@ -184,9 +189,9 @@ class Detector(ms.Computation[Watch]):
             alike = [at for at, other in state.differed if other is kind]
             if kind and len(alike) >= ENOUGH:
                 state.finding = Finding(kind, alike[0], end, over=False)
-                self.findings.produce(state.finding, timestamp=second)
+                self.findings.produce(state.finding, timestamp=last_instant(end))
         elif kind is state.finding.kind:
             state.finding = replace(state.finding, end=end)
         elif end - state.finding.end >= CALM:
-            self.findings.produce(replace(state.finding, over=True), timestamp=second)
+            self.findings.produce(replace(state.finding, over=True), timestamp=last_instant(end))
             state.finding = None

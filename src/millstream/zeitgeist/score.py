@@ -63,7 +63,7 @@ def score(truth: Iterable[Anomaly], findings: Iterable[ms.Record[Finding]]) -> S
     told: dict[tuple[str, ms.Timestamp], Found] = {}
     for record in sorted(findings, key=lambda record: int(record.timestamp)):
         name, finding = (record.key, record.value.start), record.value
-        sure = told[name].sure if name in told else record.timestamp + HOUR
+        sure = told[name].sure if name in told else ms.floor(record.timestamp, HOUR) + HOUR
         told[name] = Found(Anomaly(record.key, finding.kind, finding.start, finding.end), sure)
     return Score(tuple(sorted(truth, key=_start)), tuple(sorted(told.values(), key=lambda found: _start(found.anomaly))))
 
@@ -76,8 +76,8 @@ def table(result: Score) -> Table:
         f"precision {result.precision:.2f}, recall {result.recall:.2f}",
     )
     for heading in ("query", "kind", "put in", "found"):
-        shown.add_column(heading, no_wrap=True)
-    shown.add_column("sure after", justify="right")
+        shown.add_column(heading, no_wrap=True, min_width=5)
+    shown.add_column("sure after", justify="right", no_wrap=True)
     for true in result.truth:
         found = result.first(true)
         if found is None:
