@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from millstream.computation import Computation, Takes, output
-from millstream.delivery import Target, console, delta, function, memory, to_files
+from millstream.delivery import MemoryTarget, Target, console, delta, function, memory, to_files
 from millstream.errors import FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError
 from millstream.injector import BoundedDisorder, Explicit, Format, Source, dataframe, files, values
 from millstream.record import Clock, DeadLetter, Errors, Late, Record, Timer
@@ -68,6 +68,7 @@ __all__ = [
     "Format",
     "Late",
     "LogError",
+    "MemoryTarget",
     "MillstreamError",
     "Options",
     "Output",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.computation import Computation
+from millstream.core.codec import settle
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.injector import Injected, Injection
@@ -122,6 +123,8 @@ def compile_topology(topology: Topology) -> Graph:
         )
         for name, node in topology.nodes.items()
     }
+    for kind in [*(stream.value_type for stream in streams.values()), *(node.computation.state_type() for node in nodes.values())]:
+        settle(kind)
     injections = {name: stream.injection for name, stream in topology.injected.items()}
     return Graph(topology.name, streams, injections, nodes, dict(topology.deliveries), tuple(inputs))
 

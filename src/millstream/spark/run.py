@@ -90,7 +90,7 @@ class Run:
         try:
             if pinned is None:
                 partitions = options.partitions or cores(self._spark)
-                pinned = pin(self._spark, self._folder, self._graph, buckets=options.buckets, partitions=partitions)
+                pinned = pin(self._folder, self._graph, buckets=options.buckets, partitions=partitions)
             self._pinned = pinned
             self._fence = take_over(self._folder, self._graph)
             self._packed = pack(self._graph)

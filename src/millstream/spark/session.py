@@ -117,7 +117,7 @@ def _local(words: Path | None) -> SparkSession:
     if words is None:
         return builder.getOrCreate()
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{quiet}")
+    builder = builder.config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}")
     with _standard_error_to(words):
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 

@@ -1,0 +1,226 @@
+"""The arithmetic of low watermarks: one promise, many computations, and the injectors that begin it all."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, merge, promise, solve
+from millstream.timestamp import END_OF_TIME, START_OF_TIME
+
+INSTANTS = st.integers(0, 4) | st.just(END_OF_TIME)
+
+
+def bounds(*producers: str, promised=END_OF_TIME, undelivered=END_OF_TIME, delivered=END_OF_TIME, held=END_OF_TIME, last=START_OF_TIME):
+    return Bounds(producers, promised, undelivered, delivered, held, last)
+
+
+# One low watermark.
+
+
+def test_advance_goes_to_the_least_bound() -> None:
+    assert advance(1, 7, 5, 9) == 5
+
+
+def test_advance_never_goes_back() -> None:
+    assert advance(6, 7, 5, 9) == 6
+
+
+def test_advance_without_a_bound_reaches_the_end_of_time() -> None:
+    assert advance(6) == END_OF_TIME
+
+
+# Computations.
+
+
+def test_input_is_the_least_of_promise_undelivered_and_producers() -> None:
+    for least in range(3):
+        promised, undelivered, held = (5 if number == least else 9 for number in range(3))
+        found = solve({"p": bounds(promised=20, held=held), "x": bounds("p", promised=promised, undelivered=undelivered)})
+        assert found["x"].input == 5
+
+
+def test_output_is_the_least_of_input_delivered_and_held() -> None:
+    assert solve({"x": bounds(promised=5, delivered=9, held=9)})["x"] == LowWatermark(5, 5)
+    assert solve({"x": bounds(promised=9, delivered=5, held=9)})["x"] == LowWatermark(9, 5)
+    assert solve({"x": bounds(promised=9, delivered=9, held=5)})["x"] == LowWatermark(9, 5)
+
+
+def test_a_chain_passes_the_promise_on_whole_in_one_epoch() -> None:
+    # Listed from its end: the order of computations must not matter.
+    chain = {"c": bounds("b"), "b": bounds("a"), "a": bounds(promised=7)}
+    assert solve(chain) == dict.fromkeys("cba", LowWatermark(7, 7))
+
+
+def test_a_hold_keeps_back_what_comes_after_it_and_nothing_before() -> None:
+    chain = {"a": bounds(promised=9), "b": bounds("a", held=4), "c": bounds("b")}
+    assert solve(chain) == {"a": LowWatermark(9, 9), "b": LowWatermark(9, 4), "c": LowWatermark(4, 4)}
+
+
+def test_fan_in_waits_for_the_slowest_producer() -> None:
+    joined = {"a": bounds(promised=9), "b": bounds(promised=3), "c": bounds("a", "b")}
+    assert solve(joined)["c"] == LowWatermark(3, 3)
+
+
+def test_a_cycle_is_kept_back_by_what_is_outside_of_it_alone() -> None:
+    cycle = {"a": bounds("b", promised=8), "b": bounds("a")}
+    assert solve(cycle) == dict.fromkeys("ab", LowWatermark(8, 8))
+
+
+def test_a_cycle_waits_for_the_work_in_it() -> None:
+    assert solve({"a": bounds("b", promised=8, undelivered=3), "b": bounds("a")})["b"] == LowWatermark(3, 3)
+    assert solve({"a": bounds("b", promised=8), "b": bounds("a", delivered=3)})["a"] == LowWatermark(3, 3)
+    assert solve({"a": bounds("b", promised=8), "b": bounds("a", held=3)})["a"] == LowWatermark(3, 3)
+
+
+def test_a_late_record_lowers_the_output_but_no_input_goes_back() -> None:
+    found = solve({"a": bounds(promised=9, delivered=2, last=9), "b": bounds("a", last=9)})
+    assert found == {"a": LowWatermark(9, 2), "b": LowWatermark(9, 9)}
+
+
+@st.composite
+def graphs(draw, most: int = 3) -> dict[str, Bounds]:
+    """Any graph, cycles and computations that read themselves among them."""
+    names = [f"c{number}" for number in range(draw(st.integers(1, most)))]
+    return {
+        name: Bounds(
+            tuple(draw(st.lists(st.sampled_from(names), unique=True))),
+            draw(INSTANTS),
+            draw(INSTANTS),
+            draw(INSTANTS),
+            draw(INSTANTS),
+            draw(st.integers(0, 4) | st.just(START_OF_TIME)),
+        )
+        for name in names
+    }
+
+
+def equations(graph: dict[str, Bounds], outputs: dict[str, int]) -> dict[str, LowWatermark]:
+    """The right-hand sides, as DESIGN states them, for given outputs."""
+    found = {}
+    for name, known in graph.items():
+        input_ = max(known.last, min([known.promised, known.undelivered, *(outputs[producer] for producer in known.producers)]))
+        found[name] = LowWatermark(input_, min(input_, known.delivered, known.held))
+    return found
+
+
+def solutions(graph: dict[str, Bounds]) -> list[dict[str, LowWatermark]]:
+    """All of them: every candidate is tried, so this is right and slow."""
+    candidates = sorted({value for known in graph.values() for value in (known.promised, known.undelivered, known.delivered, known.held, known.last)} | {END_OF_TIME})
+    found = []
+    for chosen in product(candidates, repeat=len(graph)):
+        outputs = dict(zip(graph, chosen, strict=True))
+        right = equations(graph, outputs)
+        if all(right[name].output == outputs[name] for name in graph):
+            found.append(right)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_solve_finds_the_greatest_of_all_solutions(graph: dict[str, Bounds]) -> None:
+    every = solutions(graph)
+    found = solve(graph)
+    assert found in every
+    for other in every:
+        assert all(other[name].input <= found[name].input and other[name].output <= found[name].output for name in graph)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(most=6), st.data())
+def test_the_order_of_computations_does_not_matter(graph: dict[str, Bounds], data: st.DataObject) -> None:
+    shuffled = {name: graph[name] for name in data.draw(st.permutations(list(graph)))}
+    assert solve(shuffled) == solve(graph)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(most=6))
+def test_no_input_goes_back_and_no_output_passes_its_input(graph: dict[str, Bounds]) -> None:
+    for name, found in solve(graph).items():
+        assert found.output <= found.input
+        assert found.input >= graph[name].last
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(most=5), st.data())
+def test_a_greater_bound_lowers_nothing(graph: dict[str, Bounds], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(graph)))
+    known = graph[name]
+    field = data.draw(st.sampled_from(["promised", "undelivered", "delivered", "held", "last"]))
+    values = {each: getattr(known, each) for each in known.__struct_fields__}
+    values[field] = data.draw(st.integers(max(0, values[field]), END_OF_TIME))
+    before, after = solve(graph), solve({**graph, name: Bounds(**values)})
+    for each in graph:
+        assert after[each].input >= before[each].input
+        assert after[each].output >= before[each].output
+
+
+# Injectors.
+
+
+def promised(marks: dict[str, Mark], *, last=START_OF_TIME, finished=False, idle_after=None, now=0):
+    return promise(marks, last=last, finished=finished, idle_after=idle_after, now=now)
+
+
+def test_an_injector_that_has_committed_nothing_promises_nothing() -> None:
+    assert promised({}) == START_OF_TIME
+    assert promised({}, idle_after=5, now=1_000) == START_OF_TIME
+
+
+def test_the_promise_is_the_least_mark() -> None:
+    assert promised({"a": Mark(7, 0), "b": Mark(5, 0), "c": Mark(9, 0)}) == 5
+
+
+def test_a_finished_injector_promises_the_end_of_time() -> None:
+    assert promised({"a": Mark(7, 0)}, finished=True) == END_OF_TIME
+    assert promised({}, finished=True) == END_OF_TIME
+
+
+def test_a_silent_partition_waits_for_ever_unless_it_may_be_idle() -> None:
+    marks = {"silent": Mark(1, 0), "spoke": Mark(9, 100)}
+    assert promised(marks, now=10_000) == 1
+    assert promised(marks, now=101, idle_after=100) == 9
+
+
+@pytest.mark.parametrize(("now", "expected"), [(99, 1), (100, 1), (101, 9)])
+def test_a_partition_is_idle_when_it_was_silent_for_longer_than_the_bound(now: int, expected: int) -> None:
+    assert promised({"silent": Mark(1, 0), "spoke": Mark(9, 50)}, now=now, idle_after=100) == expected
+
+
+def test_when_all_partitions_are_idle_the_last_promise_stays() -> None:
+    assert promised({"a": Mark(9, 0), "b": Mark(12, 0)}, last=6, now=1_000, idle_after=100) == 6
+
+
+def test_a_partition_that_comes_new_or_back_does_not_take_the_promise_back() -> None:
+    assert promised({"old": Mark(9, 0), "new": Mark(2, 0)}, last=8) == 8
+
+
+def test_merge_moves_the_partitions_that_spoke_and_no_other() -> None:
+    merged = merge({"a": Mark(5, 1), "b": Mark(6, 1)}, {"a": 8, "c": 3}, now=2)
+    assert merged == {"a": Mark(8, 2), "b": Mark(6, 1), "c": Mark(3, 2)}
+
+
+def test_merge_takes_no_mark_back_but_hears_it() -> None:
+    assert merge({"a": Mark(5, 1)}, {"a": 4}, now=2) == {"a": Mark(5, 2)}
+
+
+def test_merge_leaves_what_it_was_given() -> None:
+    marks = {"a": Mark(5, 1)}
+    merge(marks, {"a": 8}, now=2)
+    assert marks == {"a": Mark(5, 1)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), st.integers(0, 20)), st.integers(0, 5)), max_size=8))
+def test_a_promise_never_moves_back_whatever_partitions_say(spoken: list[tuple[dict[str, int], int]]) -> None:
+    marks: dict[str, Mark] = {}
+    now, last = 0, START_OF_TIME
+    for new, later in spoken:
+        now += later
+        marks = merge(marks, new, now=now)
+        found = promised(marks, last=last, idle_after=4, now=now)
+        assert found >= last
+        last = found

@@ -1,0 +1,157 @@
+"""Whatever goes wrong: a message that a user understands, and a log and state that are intact afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import millstream as ms
+from tests.spark.clicks import Click, Count, click, inject, write_lines
+
+pytestmark = pytest.mark.spark
+
+
+class Fragile(ms.Computation[int]):
+    """Breaks on one page."""
+
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        self.state += 1
+        self.counts.produce(self.state, timestamp=record.timestamp)
+        if record.value.page == "/bad":
+            raise RuntimeError("this page is bad")
+
+
+def files_topology(folder: Path, computation: ms.Computation[int], *, errors: ms.Errors = ms.Errors.FAIL, **told: object) -> tuple[ms.Topology, ms.MemoryTarget]:
+    topology = ms.Topology("errors")
+    usual: dict[str, object] = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    stream = topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **{**usual, **told})  # type: ignore[arg-type]
+    kept = ms.memory()
+    topology.compute("count", computation, errors=errors).reads(stream)  # type: ignore[arg-type]
+    topology.deliver("counts", computation.counts, kept)  # type: ignore[attr-defined]
+    return topology, kept
+
+
+def test_code_that_raises_stops_the_run_with_its_own_traceback_and_can_be_mended(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "clicks"
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2, "/bad"), click("bert", 3)])
+    with pytest.raises(ms.RunFailed) as failed:
+        drained(files_topology(folder, Fragile())[0])
+    lines = str(failed.value).splitlines()
+    assert lines[0].startswith("computation 'count', key 'anna', record injector clicks/0/")
+    assert "of stream 'clicks': RuntimeError: this page is bad" in lines[0]
+    assert 'raise RuntimeError("this page is bad")' in str(failed.value)
+    assert "org.apache.spark" not in str(failed.value)
+    topology, kept = files_topology(folder, Count())
+    drained(topology)
+    assert sorted((r.key, r.value) for r in kept.records) == [("anna", 1), ("anna", 2), ("bert", 1)]
+
+
+def test_code_that_raises_can_send_dead_letters_instead(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "clicks"
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2, "/bad"), click("anna", 3)])
+    topology, kept = files_topology(folder, Fragile(), errors=ms.Errors.DEAD_LETTER)
+    letters = ms.memory()
+    topology.deliver("dead", topology.dead_letters, letters)
+    run = drained(topology)
+    assert [r.value for r in kept.records] == [1, 2]
+    (letter,) = [record.value for record in letters.records]
+    assert (letter.stream, letter.computation, letter.key) == ("clicks", "count", "anna")
+    assert letter.reason.startswith("RuntimeError: this page is bad")
+    assert '"/bad"' in letter.value
+    tally = run.status().computations["count"].tally
+    assert (tally.received, tally.applied, tally.dead) == (3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "message"),
+    [
+        ("{ no json", {}, "cannot be decoded"),
+        ('{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}', {"timestamp": lambda c: None}, "its timestamp is None"),
+        ('{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}', {"timestamp": lambda c: ms.Timestamp(-(2**60))}, "is it in seconds or milliseconds"),
+        ('{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}', {"key": lambda c: c.nobody}, "AttributeError"),
+    ],
+)
+def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_mend_it(
+    line: str, told: dict[str, object], message: str, tmp_path: Path, drained: Callable[..., ms.Run]
+) -> None:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    (folder / "1.jsonl").write_text(line + "\n")
+    with pytest.raises(ms.RunFailed) as failed:
+        drained(files_topology(folder, Count(), **told)[0])
+    first = str(failed.value).splitlines()[0]
+    assert first.startswith("injector 'clicks', value ")
+    assert message in first
+    assert "errors=ms.Errors.DEAD_LETTER" in first
+
+
+def test_the_folder_of_another_topology_is_refused(at: Path, drained: Callable[..., ms.Run]) -> None:
+    def topology(name: str) -> ms.Topology:
+        made = ms.Topology(name)
+        count = Count()
+        made.compute("count", count).reads(inject(made, [click("anna", 1)]))
+        return made
+
+    drained(topology("mine"))
+    with pytest.raises(ms.LogError, match="is the folder of the topology 'mine', not of 'yours'"):
+        drained(topology("yours"))
+    moved = at.with_name("moved")
+    at.rename(moved)
+    with pytest.raises(ms.LogError, match="moved here"):
+        drained(topology("mine"), folder=moved)
+    (strange := at.with_name("strange")).mkdir()
+    (strange / "holiday.jpg").touch()
+    with pytest.raises(ms.LogError, match=r"holds holiday.jpg, but no run of Millstream"):
+        drained(topology("mine"), folder=strange)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    (tmp_path / "file").touch()
+    topology = ms.Topology("nowhere")
+    topology.compute("count", Count()).reads(inject(topology, [click("anna", 1)]))
+    with pytest.raises(ms.LogError, match="cannot be used: Not a directory; name a folder that you may write to"):
+        drained(topology, folder=tmp_path / "file" / "mill")
+
+
+def test_a_log_that_does_not_fit_its_checkpoint_is_refused(tmp_path: Path, at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "clicks"
+    write_lines(folder / "1.jsonl", [click("anna", 1)])
+    drained(files_topology(folder, Count())[0])
+    shutil.rmtree(at / "log" / "mill")
+    with pytest.raises(ms.RunFailed, match="do not belong together"):
+        drained(files_topology(folder, Count())[0])
+
+
+def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    """A small file system of its own for the run; the clicks fill it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("a file system of our own cannot be mounted here")
+    try:
+        folder = tmp_path / "clicks"
+        write_lines(folder / "1.jsonl", [click(f"user {n} {'x' * 40}", n / 100, f"/{os.urandom(60).hex()}") for n in range(30_000)])
+        with pytest.raises(ms.RunFailed, match="No space left on device"):
+            drained(files_topology(folder, Count())[0], folder=disk / "mill")
+        subprocess.run(["mount", "-o", "remount,size=300m", str(disk)], check=True)
+        topology, kept = files_topology(folder, Count())
+        drained(topology, folder=disk / "mill")
+        assert sorted(r.value for r in kept.records) == [1] * 30_000
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_missing_java_is_said_before_spark_says_it(tmp_path: Path) -> None:
+    code = "import millstream as ms; from tests.spark.clicks import *; t = ms.Topology('t'); c = Count(); t.compute('c', c).reads(inject(t, [])); ms.run(t, at='m')"
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "Spark needs Java 17, and none was found. Install it" in found.stderr.splitlines()[-1]

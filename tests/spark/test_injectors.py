@@ -1,0 +1,184 @@
+"""Every kind of source, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from tests.spark.clicks import NOON, Click, Count, T, click, inject, wait_until, write_lines
+
+pytestmark = pytest.mark.spark
+USUAL = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+
+
+def counting(topology: ms.Topology, stream: ms.Stream[Click]) -> ms.MemoryTarget:
+    count, kept = Count(), ms.memory()
+    topology.compute("count", count).reads(stream)
+    topology.deliver("counts", count.counts, kept)
+    return kept
+
+
+def pairs(kept: ms.MemoryTarget) -> list[tuple[str, int]]:
+    return sorted((record.key, record.value) for record in kept.records)
+
+
+def test_csv_and_parquet_files(spark: SparkSession, tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "a.csv").write_text("page,user,at\n/,anna,2026-01-01T12:00:00Z\n\"/,x\",bert,2026-01-01T12:00:01Z\n")
+    rows = [("anna", "/p", NOON), ("carl", "/q", NOON)]
+    spark.createDataFrame(rows, "user string, page string, at timestamp").coalesce(1).write.parquet(str(tmp_path / "parquet"))
+    topology = ms.Topology("formats")
+    csv = topology.inject("csv", ms.files(f"{tmp_path}/csv/*.csv", Click, bounded=True), **USUAL)
+    parquet = topology.inject("parquet", ms.files(f"{tmp_path}/parquet/*.parquet", Click, bounded=True), **USUAL)
+    count, kept = Count(), ms.memory()
+    topology.compute("count", count).reads(csv, parquet)
+    topology.deliver("counts", count.counts, kept)
+    drained(topology)
+    assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1), ("carl", 1)]
+
+
+def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_record(spark: SparkSession, drained: Callable[..., ms.Run]) -> None:
+    rows = [(f"u{n % 3}", "/", click("", n).at) for n in range(30)]
+    frame = spark.createDataFrame(rows, "user string, page string, at timestamp")
+    topology = ms.Topology("frame")
+    told = {"key": "user", "timestamp": "at", "partition": "page", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **told))
+    run = drained(topology)
+    assert pairs(kept) == sorted((f"u{n % 3}", n // 3 + 1) for n in range(30))
+    assert run.status().injectors["clicks"].finished
+
+
+def test_a_streaming_frame_made_by_a_function(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    topology = ms.Topology("stream")
+    source = ms.dataframe(lambda spark: spark.readStream.schema("user string, page string, at timestamp").json(str(folder)), Click)
+    kept = counting(topology, topology.inject("clicks", source, **USUAL))
+    run = started(topology)
+    write_lines(folder / "1.json", [click("anna", 1), click("bert", 2)])
+    wait_until(lambda: len(kept.records) == 2)
+    write_lines(folder / "2.json", [click("anna", 3)])
+    run.drain()
+    assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1)]
+
+
+def test_a_function_goes_on_with_the_values_after_those_taken(at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]) -> None:
+    asked: list[int] = []
+
+    def build(upto: int) -> tuple[ms.Topology, ms.MemoryTarget]:
+        def values(taken: int) -> Iterator[Click]:
+            asked.append(taken)
+            for n in range(taken, upto):
+                yield click(f"u{n % 2}", n)
+            if upto < 10:
+                import time
+
+                time.sleep(3600)  # more will come, but not today
+
+        topology = ms.Topology("generated")
+        return topology, counting(topology, topology.inject("clicks", ms.values(values, Click), **USUAL))
+
+    first, kept = build(5)
+    run = started(first)
+    wait_until(lambda: len(kept.records) == 5)
+    run.stop()
+    second, rest = build(10)
+    drained(second)
+    assert asked == [0, 5]
+    assert pairs(kept) + pairs(rest) == [("u0", 1), ("u0", 2), ("u0", 3), ("u1", 1), ("u1", 2), ("u0", 4), ("u0", 5), ("u1", 3), ("u1", 4), ("u1", 5)]
+
+
+def test_the_low_watermark_is_the_least_over_the_partitions_of_a_source(started: Callable[..., ms.Run], tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    topology = ms.Topology("partitions")
+    told = {**USUAL, "partition": lambda c: c.page}
+    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    run = started(topology)
+    write_lines(folder / "1.jsonl", [click("anna", 100, "/left"), click("bert", 7, "/right")])
+    run.drain()
+    assert run.status().computations["count"].low_watermark == T + 6 * ms.SECOND
+
+
+def test_a_silent_partition_is_left_out_after_its_time(started: Callable[..., ms.Run], tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    topology = ms.Topology("idle")
+    told = {**USUAL, "partition": lambda c: c.page, "low_watermark": ms.BoundedDisorder(ms.SECOND, idle_after=2 * ms.SECOND)}
+
+    class Alarm(ms.Computation[None]):
+        rung: ms.Output[str]
+
+        def process_record(self, record: ms.Record[Click]) -> None:
+            self.set_timer("alarm", at=record.timestamp + 10 * ms.SECOND)
+
+        def process_timer(self, timer: ms.Timer) -> None:
+            self.rung.produce(timer.tag, timestamp=timer.at)
+
+    alarm, kept = Alarm(), ms.memory()
+    topology.compute("alarm", alarm).reads(topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    topology.deliver("rung", alarm.rung, kept)
+    run = started(topology)
+    write_lines(folder / "1.jsonl", [click("slow", 0, "/right"), click("fast", 20, "/left")])
+    wait_until(lambda: run.status().computations != {} and run.status().computations["alarm"].tally.received == 2)
+    for n in range(2, 400):
+        write_lines(folder / f"{n}.jsonl", [click("fast", 20 + n, "/left")])
+        if kept.records:
+            break
+        import time
+
+        time.sleep(0.5)
+    assert [record.key for record in kept.records][:1] == ["slow"]
+
+
+def test_an_explicit_low_watermark_is_believed(started: Callable[..., ms.Run], tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    topology = ms.Topology("explicit")
+    told = {**USUAL, "low_watermark": ms.Explicit(lambda c: ms.to_timestamp(c.at) - ms.HOUR)}
+    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    run = started(topology)
+    write_lines(folder / "1.jsonl", [click("anna", 0), click("bert", 7)])
+    run.drain()
+    assert run.status().computations["count"].low_watermark == T + 7 * ms.SECOND - ms.HOUR
+
+
+def test_what_cannot_be_a_record_is_set_aside_and_counted(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    lines = [
+        '{"user":"anna","page":"/","at":"2026-01-01T12:00:00Z"}',
+        "{ this is no JSON",
+        '{"user":"bert","page":"/","at":null}',
+        '{"user":"carl","page":"/","at":"2999-01-01T00:00:00Z"}',
+        '{"user":"dora","page":"bad","at":"2026-01-01T12:00:00Z"}',
+        "",
+    ]
+    (folder / "1.jsonl").write_text("\n".join(lines) + "\n")
+    topology = ms.Topology("bad")
+    told = {**USUAL, "key": lambda c: c.user if c.page != "bad" else 7, "errors": ms.Errors.DEAD_LETTER}
+    kept = counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **told))
+    letters = ms.memory()
+    topology.deliver("dead", topology.dead_letters, letters)
+    run = drained(topology)
+    assert pairs(kept) == [("anna", 1)]
+    assert (run.status().injectors["clicks"].injected, run.status().injectors["clicks"].dead) == (1, 4)
+    reasons = " | ".join(sorted(record.value.reason for record in letters.records))
+    for part in ("cannot be decoded", "Expected `datetime`, got `null`", "after the clock", "a key is text"):
+        assert part in reasons
+    assert {record.value.value for record in letters.records} == set(lines[1:5])
+
+
+def test_two_streams_fan_in(drained: Callable[..., ms.Run]) -> None:
+    topology = ms.Topology("fan-in")
+    left = inject(topology, [click("anna", 1)], "left")
+    right = inject(topology, [click("anna", 2), click("bert", 3)], "right")
+    count, kept = Count(), ms.memory()
+    topology.compute("count", count).reads(left, right)
+    topology.deliver("counts", count.counts, kept)
+    drained(topology)
+    assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1)]
