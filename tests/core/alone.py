@@ -69,3 +69,8 @@ class Alone:
     @property
     def tally(self) -> Tally:
         return tally(self.driver, "it")
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last epoch."""
+        return self.driver._ledger.plan.epoch

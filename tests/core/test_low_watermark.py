@@ -109,7 +109,10 @@ def equations(graph: dict[str, Bounds], outputs: dict[str, int]) -> dict[str, Lo
 
 def solutions(graph: dict[str, Bounds]) -> list[dict[str, LowWatermark]]:
     """All of them: every candidate is tried, so this is right and slow."""
-    candidates = sorted({value for known in graph.values() for value in (known.promised, known.undelivered, known.delivered, known.held, known.last)} | {END_OF_TIME})
+    candidates = sorted(
+        {value for known in graph.values() for value in (known.promised, known.undelivered, known.delivered, known.held, known.last)}
+        | {END_OF_TIME}
+    )
     found = []
     for chosen in product(candidates, repeat=len(graph)):
         outputs = dict(zip(graph, chosen, strict=True))

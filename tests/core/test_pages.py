@@ -183,7 +183,8 @@ def test_minima_come_back_when_the_earliest_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low_watermark", "now", "expected"), [(4, 9, set()), (5, 9, {"lw"}), (4, 10, {"wall"}), (9, 99, {"lw", "wall"}), (END_OF_TIME, 9, {"lw"})]
+    ("low_watermark", "now", "expected"),
+    [(4, 9, set()), (5, 9, {"lw"}), (4, 10, {"wall"}), (9, 99, {"lw", "wall"}), (END_OF_TIME, 9, {"lw"})],
 )
 def test_due_keys_are_those_whose_own_clock_has_come(low_watermark: int, now: int, expected: set[str]) -> None:
     shelf = Shelf()

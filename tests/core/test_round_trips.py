@@ -7,6 +7,7 @@ import pytest
 from millstream.core.pages import Bucket, hash_key, page_of
 from tests.core.shelf import Shelf, row, timer
 
+
 @pytest.fixture(scope="module")
 def crowded() -> dict[str, bytes]:
     """A bucket of 10,000 rows, each with a timer."""

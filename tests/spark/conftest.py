@@ -37,6 +37,9 @@ def drained(spark: SparkSession, at: Path) -> Callable[..., ms.Run]:
         found = ms.start(topology, at=folder, spark=spark, until=ms.DRAINED, options=ms.Options(**options))
         try:
             assert found.wait(PATIENCE), found.status()
+        except ms.RunFailed as error:
+            print(error.details[-6000:])
+            raise
         finally:
             if found.active:
                 found.stop()

@@ -140,7 +140,7 @@ def _offset(taken: Taken) -> dict[str, Any]:
     return found
 
 
-def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, run: str, graph: str) -> StreamingQuery:
+def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, run: str, graph: str, name: str) -> StreamingQuery:
     target = delivery.target
     settings = DeliverySettings(str(folder.path), run, delivery.name, stream.name, stream.tables, graph)
     if isinstance(target, DeltaTarget):
@@ -148,7 +148,7 @@ def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, 
     elif isinstance(target, FileTarget):
         settings = msgspec.structs.replace(settings, target=str(Path(target.path).absolute()), format=target.format)
     options = {"settings": msgspec.json.encode(settings).decode()}
-    writer = spark.readStream.format(LogSource.name()).options(**options).load().writeStream.queryName(f"deliver {delivery.name}")
+    writer = spark.readStream.format(LogSource.name()).options(**options).load().writeStream.queryName(name)
     writer = writer.option("checkpointLocation", str(folder.checkpoint(f"deliver {delivery.name}")))
     if isinstance(target, DeltaTarget | FileTarget):
         return writer.format(LogSource.name()).options(**options).start()

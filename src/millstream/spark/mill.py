@@ -244,7 +244,7 @@ def _stage_streams(table: Path, records: pa.Table, epoch: int) -> list[StagedFil
     return staged
 
 
-def start_mill(spark: SparkSession, settings: Settings) -> StreamingQuery:
+def start_mill(spark: SparkSession, settings: Settings, *, name: str) -> StreamingQuery:
     """The query; its plan is the same for every topology, so that computations come and go without a new checkpoint."""
     options = {"settings": msgspec.json.encode(settings).decode()}
     blobs: DataFrame = spark.readStream.format(MillSource.name()).options(**options).load()
@@ -253,7 +253,7 @@ def start_mill(spark: SparkSession, settings: Settings) -> StreamingQuery:
     )
     checkpoint = str(Folder(settings.folder).checkpoint(MILL))
     writer = milled.writeStream.format(MillSource.name()).options(**options).outputMode("append")
-    return writer.queryName(MILL).option("checkpointLocation", checkpoint).start()
+    return writer.queryName(name).option("checkpointLocation", checkpoint).start()
 
 
 assert PRODUCTIONS.names[1:] == RECORDS.names

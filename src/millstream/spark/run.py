@@ -78,6 +78,7 @@ class Run:
         self._injectors: dict[str, StreamingQuery] = {}
         self._feeders: dict[str, Feeder] = {}
         self._wholes: dict[str, threading.Thread] = {}
+        self._broken: dict[str, Exception] = {}
         self._deliveries: dict[str, StreamingQuery] = {}
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
@@ -165,10 +166,13 @@ class Run:
             size=options.bytes_an_epoch,
             graph=self._packed,
         )
-        self._mill = start_mill(self._spark, settings)
+        self._mill = start_mill(self._spark, settings, name=self._name(MILL))
         for name, delivery in graph.deliveries.items():
             stream = graph.stream_of(delivery.stream)
-            self._deliveries[name] = start_delivery(self._spark, delivery, stream, self._folder, run=pinned.id, graph=self._packed)
+            called = self._name(f"deliver {name}")
+            self._deliveries[name] = start_delivery(
+                self._spark, delivery, stream, self._folder, run=pinned.id, graph=self._packed, name=called
+            )
 
     def _start_injector(self, name: str, injection: Injection) -> None:
         table = self._table(name)
@@ -188,7 +192,7 @@ class Run:
             raise TopologyError(
                 f"injector {name!r} never ends, so the run would never be drained; give it a bounded source (ms.files(..., bounded=True)), or stop it yourself"
             )
-        writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(f"inject {name}")
+        writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(self._name(f"inject {name}"))
         writer = writer.option("checkpointLocation", str(self._folder.checkpoint(f"inject {name}")))
         ends = bounded and not isinstance(injection.source, ValueSource)
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="200 milliseconds")
@@ -200,13 +204,19 @@ class Run:
         def work() -> None:
             try:
                 if self._table(name).committed(name) < 0:
+                    # Spark looks the sink up in the session that is active in the thread; this makes it so.
+                    self._spark.createDataFrame([], "nothing INT")
                     save()
                 finish(self._table(name), injector=name)
             except Exception as error:
-                self._fail(f"injector {name!r}", error)
+                self._broken[name] = error  # the watcher finds it: this thread may be faster than the rest of the start
 
         thread = self._wholes[name] = threading.Thread(target=work, name=f"millstream injects {name}", daemon=True)
         thread.start()
+
+    def _name(self, query: str) -> str:
+        """Several runs may share a session, and Spark wants its queries called differently."""
+        return f"{self._graph.name} {self._pinned.id[:6]} {query}"
 
     def _table(self, injector: str) -> Table:
         name = table_of(injector)
@@ -235,6 +245,9 @@ class Run:
             if not query.isActive:
                 self._fail(name, query.exception() or RuntimeError("the query ended by itself"))
                 return
+        for name, error in self._broken.items():
+            self._fail(f"injector {name!r}", error)
+            return
         for name, query in list(self._injectors.items()):
             feeder = self._feeders.get(name)
             if feeder is not None and feeder.error is not None:

@@ -1,0 +1,175 @@
+"""Imports run one way, and the core does nothing but compute."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import millstream as ms
+
+PACKAGE = Path(ms.__file__).parent
+MODULES = {
+    ".".join(("millstream", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+CORE = [name for name in MODULES if name.startswith("millstream.core")]
+PUBLIC = [name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py" and name != "millstream.testing"]
+
+
+def subsystem(name: str) -> str:
+    """The folder of a module; the public nouns are one, and `testing` is one of its own."""
+    part = name.split(".")[1] if "." in name else ""
+    return part if part in FOLDERS or part == "testing" else "public"
+
+
+FOLDERS = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+def outer(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            for other in node.orelse:
+                yield other
+                yield from outer(other)
+            continue
+        yield node
+        yield from outer(node)
+
+
+def imported(name: str) -> set[str]:
+    """What a module imports when it runs, inside its functions too."""
+    found: set[str] = set()
+    for node in outer(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively"
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in MODULES else node.module for alias in node.names}
+    return found
+
+
+def test_modules_were_found() -> None:
+    assert {"millstream.core.turn", "millstream.core.pages", "millstream.spark.run", "millstream.log.table", "millstream.topology"} <= set(
+        MODULES
+    )
+    assert imported("millstream.core.turn") >= {"traceback", "millstream.core.codec", "millstream.core.graph"}
+    assert "millstream.core.turn" not in imported("millstream.computation")
+
+
+# What may be imported by whom: a subsystem knows itself and those named here.
+MAY_IMPORT = {
+    "public": set(),
+    "core": {"public"},
+    "log": {"core", "public"},
+    "testing": {"core", "public"},
+    "spark": {"log", "core", "public"},
+    "command": {"spark", "log", "core", "public", "zeitgeist"},
+    "zeitgeist": {"public", "testing"},
+}
+# `run` shows its progress with what the command line shows it with; loaded only when it is asked to.
+BACK = {("millstream.spark.run", "millstream.command.progress")}
+
+
+def test_every_folder_has_its_rule() -> None:
+    assert set(MAY_IMPORT) == FOLDERS | {"public", "testing"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_run_one_way(name: str) -> None:
+    allowed = MAY_IMPORT[subsystem(name)] | {subsystem(name)}
+    wrong = {other for other in imported(name) if other.startswith("millstream") and subsystem(other) not in allowed}
+    assert {(name, other) for other in wrong} <= BACK
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_the_core_has_no_clock_no_chance_and_no_outside(name: str) -> None:
+    outside = {
+        "time",
+        "os",
+        "io",
+        "socket",
+        "random",
+        "secrets",
+        "uuid",
+        "threading",
+        "multiprocessing",
+        "asyncio",
+        "subprocess",
+        "pathlib",
+    }
+    heavy = {"pyspark", "deltalake", "pyarrow", "pandas", "numpy", "rich", "typer"}
+    assert {other.split(".")[0] for other in imported(name)} & (outside | heavy) == set()
+    calls = [node.func for node in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(node, ast.Call)]
+    named = {func.id for func in calls if isinstance(func, ast.Name)}
+    methods = {func.attr for func in calls if isinstance(func, ast.Attribute)}
+    assert named & {"open", "print", "input", "exec", "eval"} == set()
+    assert methods & {"now", "utcnow", "today", "fromtimestamp"} == set()
+
+
+@pytest.mark.parametrize("name", ["millstream", "millstream.testing", *PUBLIC, *CORE])
+def test_what_builds_and_tests_a_topology_imports_nothing_heavy(name: str) -> None:
+    reached, ahead = set(), [name]
+    while ahead:
+        module = ahead.pop()
+        if module in MODULES and module not in reached:
+            reached.add(module)
+            if module == "millstream":
+                ahead += [f"millstream.{noun.removeprefix('millstream.')}" for noun in PUBLIC]
+                continue  # what it imports late is tried below
+            ahead += imported(module)
+        reached.add(module)
+    assert {module.split(".")[0] for module in reached} & {"pyspark", "deltalake", "pyarrow", "pandas", "numpy"} == set()
+    assert not [module for module in reached if module.startswith(("millstream.spark", "millstream.log"))]
+
+
+def test_nothing_heavy_is_loaded_in_a_fresh_process() -> None:
+    program = f"""
+import importlib, sys
+for name in {["millstream", "millstream.testing", *CORE]!r}:
+    importlib.import_module(name)
+print(*sorted(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert set(CORE) <= set(loaded)
+    heavy = ("pyspark", "deltalake", "pyarrow", "pandas", "numpy", "millstream.spark", "millstream.log", "millstream.command")
+    assert [name for name in loaded if name.startswith(heavy)] == []
+
+
+# The one name space.
+
+
+def test_all_is_what_the_package_takes_from_its_modules_and_nothing_else() -> None:
+    taken = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("millstream")
+        for alias in node.names
+    }
+    assert sorted(ms.__all__) == sorted(taken)
+    assert len(ms.__all__) == len(set(ms.__all__))
+
+
+def test_what_comes_late_is_what_the_type_checker_sees() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == ms._LATE
+    assert all(module in MODULES for module in seen.values())
+
+
+def test_every_name_that_is_there_at_once_exists() -> None:
+    for name in set(ms.__all__) - set(ms._LATE):
+        assert name in vars(ms)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'millstream' has no attribute 'nothing'$"):
+        ms.nothing  # noqa: B018

@@ -1,0 +1,85 @@
+"""The driver that tests of users stand on."""
+
+from __future__ import annotations
+
+import pytest
+
+import millstream as ms
+from millstream.testing import Driver
+from tests.core.alone import Alone, Event, inject
+
+
+class Echo(ms.Computation[int]):
+    words: ms.Output[str]
+
+    def process_record(self, record: ms.Record[Event]) -> None:
+        self.state += 1
+        self.words.produce(record.value.word, timestamp=record.timestamp)
+
+
+class Listen(ms.Computation[list[str]]):
+    def process_record(self, record: ms.Record[str]) -> None:
+        self.state.append(record.value)
+
+
+def test_send_goes_to_injected_streams_only() -> None:
+    echo = Echo()
+    it = Alone(echo)
+    with pytest.raises(ms.TopologyError, match=r"^send goes to a stream made by inject; put goes to any$"):
+        it.driver.send(echo.words, "x")
+
+
+def test_what_is_sent_can_be_read_back() -> None:
+    it = Alone(Echo())
+    it.send(Event("a", 2, "x"), Event("b", 1, "y"))
+    assert it.driver.read(it.events) == [
+        ms.Record("a", Event("a", 2, "x"), ms.Timestamp(2)),
+        ms.Record("b", Event("b", 1, "y"), ms.Timestamp(1)),
+    ]
+
+
+def test_put_goes_to_any_stream_as_if_its_producer_had_made_it() -> None:
+    topology = ms.Topology("test")
+    events, echo = inject(topology), Echo()
+    topology.compute("echo", echo).reads(events)
+    topology.compute("listen", Listen()).reads(echo.words)
+    driver = Driver(topology)
+    driver.put(echo.words, "made up", key="a", timestamp=ms.Timestamp(1))
+    driver.put(events, Event(word="x"), key="a", timestamp=ms.Timestamp(2))
+    assert driver.state("listen", "a") == ["made up", "x"]
+    assert driver.read(echo.words) == [ms.Record("a", "made up", ms.Timestamp(1)), ms.Record("a", "x", ms.Timestamp(2))]
+
+
+def test_a_stream_that_nobody_reads_makes_no_epoch_due() -> None:
+    echo = Echo()
+    it = Alone(echo)
+    before = it.epoch
+    it.driver.put(echo.words, "x", key="a", timestamp=ms.Timestamp(1))
+    assert it.epoch == before
+    assert it.driver.epoch() is False
+    assert [record.value for record in it.driver.read(echo.words)] == ["x"]
+
+
+def test_nothing_sent_is_nothing_due() -> None:
+    it = Alone(Echo())
+    before = it.epoch
+    it.send()
+    assert it.epoch == before
+
+
+def test_clocks_that_are_told_an_earlier_time_stay() -> None:
+    it = Alone(Echo())
+    assert it.driver.low_watermark("it") == ms.START_OF_TIME
+    it.advance(10, now=10)
+    it.advance(5, now=5)
+    assert it.driver.low_watermark("it") == 10
+    assert it.driver._ledger.plan.now == 10
+
+
+def test_keys_without_state_or_timers_are_not_counted() -> None:
+    it = Alone(Echo())
+    assert it.driver.keys("it") == 0
+    it.send(Event("a"), Event("b"), Event("b"))
+    assert it.driver.keys("it") == 2
+    assert (it.state("a"), it.state("b"), it.state("c")) == (1, 2, 0)
+    assert it.timers("a") == []

@@ -1,0 +1,149 @@
+"""What an injector makes of a value: key, timestamp, partition and promise, or a refusal that says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import millstream as ms
+from millstream.core.extract import Extracted, Extractor, FarFuture, Refused, as_timestamp, check_timestamp
+from millstream.injector import Injected
+
+NOON = ms.to_timestamp(datetime(2024, 5, 17, 12, tzinfo=UTC))
+
+
+@dataclass
+class Click:
+    user: Any = "ann"
+    at: Any = NOON
+    site: Any = "here"
+    complete: Any = NOON
+
+
+def extractor(**told: Any) -> Extractor:
+    usual: dict[str, Any] = {
+        "key": lambda click: click.user,
+        "timestamp": lambda click: click.at,
+        "low_watermark": ms.BoundedDisorder(2 * ms.SECOND),
+        **told,
+    }
+    stream = ms.Topology("test").inject("clicks", ms.values([], Click), **usual)
+    assert isinstance(stream, Injected)
+    return Extractor(stream.injection)
+
+
+def extract(click: Click, columns: dict[str, Any] | None = None, **told: Any) -> Extracted:
+    return extractor(**told).extract(click, columns or {}, now=NOON)
+
+
+def test_key_timestamp_and_promise_are_found() -> None:
+    assert extract(Click()) == Extracted("ann", NOON, "", NOON - 2 * ms.SECOND)
+
+
+def test_the_partition_is_found() -> None:
+    assert extract(Click(), partition=lambda click: click.site).partition == "here"
+
+
+def test_columns_are_taken_as_they_are() -> None:
+    columns = {"key": "column", "timestamp": NOON - ms.SECOND, "partition": "p", "low watermark": NOON - ms.MINUTE}
+    found = extract(Click(), columns, key="k", timestamp="t", partition="p", low_watermark=ms.Explicit("complete"))
+    assert found == Extracted("column", NOON - ms.SECOND, "p", NOON - ms.MINUTE)
+
+
+@pytest.mark.parametrize("complete", [NOON - ms.HOUR, ms.to_datetime(NOON - ms.HOUR)])
+def test_an_explicit_low_watermark_is_what_the_source_says(complete: object) -> None:
+    found = extract(Click(complete=complete), low_watermark=ms.Explicit(lambda click: click.complete))
+    assert found.complete == NOON - ms.HOUR
+    assert found.timestamp == NOON
+
+
+@pytest.mark.parametrize("key", [None, 5, b"ann", ["ann"]])
+def test_a_key_that_is_no_text_is_refused(key: object) -> None:
+    with pytest.raises(Refused) as caught:
+        extract(Click(user=key))
+    assert str(caught.value) == f"its key is {key!r}; a key is text: return str(...)"
+
+
+@pytest.mark.parametrize("partition", [None, 5])
+def test_a_partition_that_is_no_text_is_refused(partition: object) -> None:
+    with pytest.raises(Refused) as caught:
+        extract(Click(site=partition), partition=lambda click: click.site)
+    assert str(caught.value) == f"its partition is {partition!r}; a partition is text: return str(...)"
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"key": lambda click: click.missing}, "key"),
+        ({"timestamp": lambda click: click.missing}, "timestamp"),
+        ({"partition": lambda click: click.missing}, "partition"),
+        ({"low_watermark": ms.Explicit(lambda click: click.missing)}, "low watermark"),
+    ],
+)
+def test_an_extractor_that_raises_is_a_refusal_that_says_which(told: dict[str, Any], what: str) -> None:
+    with pytest.raises(Refused) as caught:
+        extract(Click(), **told)
+    assert str(caught.value) == f"its {what} cannot be extracted: AttributeError: 'Click' object has no attribute 'missing'"
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+@pytest.mark.parametrize("found", [None, 1.5, "2024-05-17", True])
+def test_a_timestamp_of_another_kind_is_refused(found: object) -> None:
+    with pytest.raises(Refused) as caught:
+        extract(Click(at=found))
+    assert str(caught.value) == f"its timestamp is {found!r}; return a datetime with a time zone or a ms.Timestamp"
+    with pytest.raises(Refused, match=r"^its low watermark is "):
+        extract(Click(complete=found), low_watermark=ms.Explicit(lambda click: click.complete))
+
+
+def test_a_datetime_without_time_zone_is_refused() -> None:
+    with pytest.raises(
+        Refused, match=r"^its timestamp: 2024-05-17 12:00:00 has no time zone; write it with one, such as tzinfo=datetime.UTC$"
+    ):
+        extract(Click(at=datetime(2024, 5, 17, 12)))
+
+
+def test_a_datetime_of_any_time_zone_is_a_timestamp() -> None:
+    assert extract(Click(at=datetime(2024, 5, 17, 14, tzinfo=timezone(timedelta(hours=2))))).timestamp == NOON
+    assert as_timestamp("timestamp", datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)) == 1
+
+
+def test_a_timestamp_far_in_the_future_is_not_believed() -> None:
+    assert extract(Click(at=NOON + ms.DAY)).timestamp == NOON + ms.DAY
+    with pytest.raises(FarFuture) as caught:
+        extract(Click(at=NOON + ms.DAY + 1))
+    assert str(caught.value) == (
+        "its timestamp 2024-05-18T12:00:00.000001Z is more than 86,400 s after the clock; allow it with inject(..., ahead=...)"
+    )
+    assert extract(Click(at=NOON + ms.DAY + 1), ahead=2 * ms.DAY).timestamp == NOON + ms.DAY + 1
+    with pytest.raises(FarFuture, match=r"more than 60 s after the clock"):
+        extract(Click(at=NOON + ms.HOUR), ahead=ms.MINUTE)
+
+
+def test_a_timestamp_beyond_all_calendars_is_not_believed() -> None:
+    with pytest.raises(FarFuture, match=r"^its timestamp \+∞ is more than"):
+        check_timestamp(ms.END_OF_TIME, ahead=ms.DAY, now=NOON)
+    with pytest.raises(FarFuture, match=rf"^its timestamp {10**18} µs is more than"):
+        check_timestamp(ms.Timestamp(10**18), ahead=ms.DAY, now=NOON)
+
+
+def test_a_timestamp_before_1800_is_refused() -> None:
+    edge = ms.to_timestamp(datetime(1800, 1, 1, tzinfo=UTC))
+    check_timestamp(edge, ahead=ms.DAY, now=NOON)
+    with pytest.raises(Refused, match=r"^its timestamp is 1799-12-31T23:59:59.999999Z; is it in seconds or milliseconds\?"):
+        check_timestamp(edge - 1 * ms.MICROSECOND, ahead=ms.DAY, now=NOON)
+    with pytest.raises(Refused, match=r"^its timestamp is -∞; "):
+        check_timestamp(ms.START_OF_TIME, ahead=ms.DAY, now=NOON)
+
+
+def test_a_timestamp_in_the_past_is_no_reason_to_refuse() -> None:
+    assert extract(Click(at=ms.Timestamp(0))).timestamp == 0
+
+
+def test_values_are_decoded_by_their_type() -> None:
+    assert extractor().decode(b'{"user":"bob","at":5}') == Click("bob", 5)
+    with pytest.raises(Exception, match=r"Expected `object`, got `int`"):
+        extractor().decode(b"5")

@@ -1,0 +1,200 @@
+"""The documents say what is so: their maps match the tree, their links lead somewhere, and their code runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "millstream"
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+
+FENCED = re.compile(r"^(?P<mark><!-- not run: .*? -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)\)")
+REFERENCE = re.compile(r"\[`(?P<file>[^`]+)`\]\((?P<target>[^)]+)\)(?P<names>(?:,? `[\w.]+`)*)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of Python in a page."""
+
+    page: Path
+    number: int
+    code: str
+    runs: bool  # without Spark
+
+    def compile(self) -> Any:
+        return compile(self.code, f"{self.page.relative_to(ROOT)}, block {self.number}", "exec")
+
+
+def blocks(page: Path) -> list[Block]:
+    found = [match for match in FENCED.finditer(page.read_text(encoding="utf-8")) if match["language"] == "python"]
+    return [Block(page, number, match["code"], match["mark"] is None) for number, match in enumerate(found, 1)]
+
+
+def prose(page: Path) -> str:
+    """A page without its code."""
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def section(page: Path, title: str) -> str:
+    text = page.read_text(encoding="utf-8")
+    start = text.index(f"## {title}\n")
+    end = re.compile(r"^## ", re.MULTILINE).search(text, start + 3)
+    return text[start : end.start() if end else None]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a `#` may lead to."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# What is said of the tree.
+
+
+def test_the_module_map_lists_every_module_once() -> None:
+    listed = [match["file"] for match in REFERENCE.finditer(section(ARCHITECTURE, "Module map"))]
+    packages = {path.parent for path in PACKAGE.rglob("__init__.py")} - {PACKAGE}
+    modules = [path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent == PACKAGE]
+    assert sorted(listed) == sorted(str(path.relative_to(PACKAGE)) for path in modules)
+    assert {package.name for package in packages} == set(re.findall(r"^### `(\w+)`:", section(ARCHITECTURE, "Module map"), re.MULTILINE))
+
+
+def test_what_the_architecture_names_is_in_the_file_it_links_to() -> None:
+    references = list(REFERENCE.finditer(section(ARCHITECTURE, "What happens, and where")))
+    assert len(references) > 20
+    for reference in references:
+        path = (ARCHITECTURE.parent / reference["target"]).resolve()
+        assert path == PACKAGE / reference["file"]
+        for name in re.findall(r"`([\w.]+)`", reference["names"]):
+            assert name in definitions(path), f"{reference['file']} has no {name}"
+
+
+def definitions(path: Path) -> set[str]:
+    """Functions and classes of a module, and the methods of these."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in (match["target"] for match in LINK.finditer(prose(page))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{target} is not there"
+        assert there.is_relative_to(ROOT), f"{target} leads out of the project"
+        assert not anchor or anchor in anchors(there), f"{there.name} has no heading {anchor}"
+
+
+# What is shown.
+
+
+def test_every_python_block_is_python() -> None:
+    shown = [block for page in PAGES for block in blocks(page)]
+    assert len(shown) > 20
+    for block in shown:
+        block.compile()
+
+
+def test_the_readme_shows_the_example() -> None:
+    example = (ROOT / "examples" / "readme.py").read_text(encoding="utf-8")
+    example = example.replace("reads(queries)", "reads(queries, late=ms.Late.DROP)")
+    assert blocks(README)[0].code.split() == example[example.index("from dataclasses import") :].split()
+
+
+@pytest.fixture
+def new_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Modules that can be imported, until the test is over."""
+
+    def make(name: str) -> ModuleType:
+        module = ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    return make
+
+
+def run(block: Block, module: ModuleType) -> None:
+    exec(block.compile(), vars(module))
+
+
+def run_tests(module: ModuleType) -> int:
+    found = [value for name, value in vars(module).items() if name.startswith("test_") and callable(value)]
+    for test in found:
+        test()
+    return len(found)
+
+
+def test_the_readme_test_passes(new_module: Callable[[str], ModuleType]) -> None:
+    run(blocks(README)[0], new_module("readme"))
+    shown = blocks(README)[1]
+    assert len([line for line in shown.code.splitlines() if line.strip()]) < 10
+    module = new_module("readme_test")
+    run(shown, module)
+    assert run_tests(module) == 1
+
+
+def test_the_readme_opens_the_tables(
+    new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from millstream.log.staged import MICROSECONDS, RECORDS, stage
+    from millstream.log.table import Table
+
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "mill" / "log" / "mill"
+    log.mkdir(parents=True)
+    table = Table(log, "mill", 1)
+    table.create()
+    table.raise_fence()
+    noon = pa.array([1_714_564_801_000_000], pa.int64()).cast(MICROSECONDS)
+    records = pa.table([["spark"], ["2"], noon, pa.array([1]), pa.array([0])], schema=RECORDS)
+    table.commit(stage(log, "per-second.counts", records, epoch=1), b"{}", writer="mill", epoch=1)
+    write_deltalake(tmp_path / "counts", pa.table({"key": ["spark"], "value": [2], "timestamp": noon, "id": ["mill/1/0"]}))
+
+    module = new_module("readme_tables")
+    for block in blocks(README)[2:]:
+        run(block, module)
+    printed = capfd.readouterr().out
+    assert "per-second.counts" in printed
+    assert "spark" in printed
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name_of)
+def test_the_guide_runs(page: Path, new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millstream.core.graph import compile_topology
+
+    monkeypatch.chdir(tmp_path)
+    module = new_module(f"guide_{page.stem}")
+    for block in blocks(page):
+        if block.runs:
+            run(block, module)
+    if hasattr(module, "topology"):
+        compile_topology(module.topology)
+    assert run_tests(module) == (2 if page.stem == "testing" else 0)
+    assert os.listdir(tmp_path) == []
