@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import subprocess
@@ -189,10 +190,8 @@ def kill_tree(process: subprocess.Popen[bytes]) -> int:
     """SIGKILL for the process and everything below it; returns how many died."""
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for member in family:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
-        except psutil.NoSuchProcess:
-            pass
     psutil.wait_procs(family, timeout=10)
     process.wait()
     return len(family)

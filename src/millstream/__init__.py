@@ -27,23 +27,27 @@ from millstream.timestamp import (
 from millstream.topology import Divert, Topology
 
 if TYPE_CHECKING:
+    from millstream.command.progress import run
     from millstream.log.status import Status, status_of
-    from millstream.spark.run import DRAINED, Options, Run, run, start
+    from millstream.spark.run import DRAINED, Options, Run, start
 
 __version__ = "0.1.0"
 
 # Spark takes a second to import; what only builds or tests a topology does without it.
-_LATE = dict.fromkeys(("DRAINED", "Options", "Run", "run", "start"), "millstream.spark.run") | dict.fromkeys(
-    ("Status", "status_of"), "millstream.log.status"
-)
+_LATE = {
+    "millstream.spark.run": ("DRAINED", "Options", "Run", "start"),
+    "millstream.log.status": ("Status", "status_of"),
+    "millstream.command.progress": ("run",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
-    import importlib
+    for module, names in _LATE.items():
+        if name in names:
+            import importlib
 
-    return getattr(importlib.import_module(_LATE[name]), name)
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'millstream' has no attribute {name!r}")
 
 
 __all__ = [

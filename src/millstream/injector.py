@@ -44,6 +44,11 @@ class Source(Generic[V_co]):
     value_type: Any
     bounded: bool
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether key and time may be named as columns."""
+        return False
+
 
 @dataclass(frozen=True)
 class FileSource(Source[V_co]):
@@ -52,12 +57,20 @@ class FileSource(Source[V_co]):
     format: Format
     bounded: bool
 
+    @property
+    def has_columns(self) -> bool:
+        return self.format is Format.PARQUET
+
 
 @dataclass(frozen=True)
 class DataFrameSource(Source[V_co]):
     frame: DataFrame | Callable[[SparkSession], DataFrame]
     value_type: Any
     bounded: bool = False  # what Spark says of the frame decides, once there is a session
+
+    @property
+    def has_columns(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

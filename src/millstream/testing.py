@@ -26,6 +26,7 @@ from millstream.topology import Topology
 V = TypeVar("V")
 
 BUCKETS = 4
+BEGINNING = Timestamp(0)  # of the wall clock, unless told
 
 
 class _Shelf(dict[str, bytes]):
@@ -64,7 +65,7 @@ def _arrivals(records: list[_Waiting]) -> Arrivals:
 class Driver:
     """Runs the real core: the same planning, rows, timers and low watermarks as on Spark, epoch by epoch."""
 
-    def __init__(self, topology: Topology, *, now: Timestamp = Timestamp(0)) -> None:
+    def __init__(self, topology: Topology, *, now: Timestamp = BEGINNING) -> None:
         self._graph = compile_topology(topology)
         self._mill = Mill(self._graph)
         self._routers = [Router(read) for read in self._graph.inputs]
@@ -98,7 +99,7 @@ class Driver:
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
         """Move the clocks on: the promise of all inputs (or of one), and the wall clock. Neither moves back."""
         if low_watermark is not None:
-            for name in [of.name] if isinstance(of, Injected) else self._sources:
+            for name in self._named(of):
                 old = self._sources[name].marks.get("")
                 complete = low_watermark if old is None else max(old.complete, low_watermark)
                 self._sources[name].marks[""] = Mark(complete, self._now)
@@ -109,7 +110,7 @@ class Driver:
 
     def finish(self, of: Stream[Any] | None = None) -> None:
         """All input has ended, or that of one stream."""
-        for name in [of.name] if isinstance(of, Injected) else self._sources:
+        for name in self._named(of):
             self._sources[name].finished = True
         self.run()
 
@@ -182,6 +183,13 @@ class Driver:
         """The input low watermark of a computation in the last epoch."""
         known = self._ledger.plan.low_watermarks.get(computation)
         return START_OF_TIME if known is None else known.input
+
+    def _named(self, of: Stream[Any] | None) -> list[str]:
+        if of is None:
+            return list(self._sources)
+        if not isinstance(of, Injected):
+            raise TopologyError("only a stream made by inject has a clock of its own; the others follow")
+        return [of.name]
 
     def _bucket(self, key: str) -> Bucket:
         return Bucket(self._shelves[bucket_of(key, BUCKETS)])

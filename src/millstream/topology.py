@@ -108,6 +108,12 @@ class Topology:
             raise TopologyError(f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.dataframe or ms.values")
         if not isinstance(low_watermark, BoundedDisorder | Explicit):
             raise TopologyError(f"injector {name!r}: low_watermark is ms.BoundedDisorder(...) or ms.Explicit(...)")
+        explicit = low_watermark.of if isinstance(low_watermark, Explicit) else None
+        for what in (key, timestamp, partition, explicit):
+            if isinstance(what, str) and not source.has_columns:
+                raise TopologyError(
+                    f"injector {name!r}: its source has no column {what!r}; give a function of the value, such as lambda v: v.{what}"
+                )
         stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead))
         self.injected[name] = stream
         return stream
@@ -126,7 +132,8 @@ class Topology:
         except TypeError as error:
             kept = called(type(computation)._state_type)
             raise TopologyError(
-                f"{type(computation).__name__} cannot begin: {error}; give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
+                f"{type(computation).__name__} cannot begin: {error}; "
+                f"give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
             ) from None
         node: Node[V] = Node(self, name, computation, errors)
         self.nodes[name] = node

@@ -71,7 +71,11 @@ def test_readme_counts_every_second_once(example: Callable[[str], ModuleType], s
 def test_sessions_close_when_no_click_can_join_them(example: Callable[[str], ModuleType], started: Callable[..., ms.Run]) -> None:
     Path("clicks").mkdir()
     sessions = example("sessions")
-    hours = [sessions.Click("anna", "/a", NOON), sessions.Click("bert", "/b", click("", 60).at), sessions.Click("anna", "/b", click("", 900).at)]
+    hours = [
+        sessions.Click("anna", "/a", NOON),
+        sessions.Click("bert", "/b", click("", 60).at),
+        sessions.Click("anna", "/b", click("", 900).at),
+    ]
     later = [sessions.Click("carl", "/", click("", 7200).at)]
     run = started(sessions.topology)
     write_lines(Path("clicks/1.jsonl"), hours)

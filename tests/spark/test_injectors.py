@@ -28,7 +28,7 @@ def pairs(kept: ms.MemoryTarget) -> list[tuple[str, int]]:
 
 def test_csv_and_parquet_files(spark: SparkSession, tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
     (tmp_path / "csv").mkdir()
-    (tmp_path / "csv" / "a.csv").write_text("page,user,at\n/,anna,2026-01-01T12:00:00Z\n\"/,x\",bert,2026-01-01T12:00:01Z\n")
+    (tmp_path / "csv" / "a.csv").write_text('page,user,at\n/,anna,2026-01-01T12:00:00Z\n"/,x",bert,2026-01-01T12:00:01Z\n')
     rows = [("anna", "/p", NOON), ("carl", "/q", NOON)]
     spark.createDataFrame(rows, "user string, page string, at timestamp").coalesce(1).write.parquet(str(tmp_path / "parquet"))
     topology = ms.Topology("formats")
@@ -41,7 +41,9 @@ def test_csv_and_parquet_files(spark: SparkSession, tmp_path: Path, drained: Cal
     assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1), ("carl", 1)]
 
 
-def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_record(spark: SparkSession, drained: Callable[..., ms.Run]) -> None:
+def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_record(
+    spark: SparkSession, drained: Callable[..., ms.Run]
+) -> None:
     rows = [(f"u{n % 3}", "/", click("", n).at) for n in range(30)]
     frame = spark.createDataFrame(rows, "user string, page string, at timestamp")
     topology = ms.Topology("frame")
@@ -66,7 +68,9 @@ def test_a_streaming_frame_made_by_a_function(tmp_path: Path, started: Callable[
     assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1)]
 
 
-def test_a_function_goes_on_with_the_values_after_those_taken(at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]) -> None:
+def test_a_function_goes_on_with_the_values_after_those_taken(
+    at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]
+) -> None:
     asked: list[int] = []
 
     def build(upto: int) -> tuple[ms.Topology, ms.MemoryTarget]:
@@ -89,7 +93,18 @@ def test_a_function_goes_on_with_the_values_after_those_taken(at: Path, drained:
     second, rest = build(10)
     drained(second)
     assert asked == [0, 5]
-    assert pairs(kept) + pairs(rest) == [("u0", 1), ("u0", 2), ("u0", 3), ("u1", 1), ("u1", 2), ("u0", 4), ("u0", 5), ("u1", 3), ("u1", 4), ("u1", 5)]
+    assert pairs(kept) + pairs(rest) == [
+        ("u0", 1),
+        ("u0", 2),
+        ("u0", 3),
+        ("u1", 1),
+        ("u1", 2),
+        ("u0", 4),
+        ("u0", 5),
+        ("u1", 3),
+        ("u1", 4),
+        ("u1", 5),
+    ]
 
 
 def test_the_low_watermark_is_the_least_over_the_partitions_of_a_source(started: Callable[..., ms.Run], tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ class Pages(ms.Computation[list[str]]):
 def topology_of(folder: Path, out: Path, **computations: ms.Computation[object]) -> ms.Topology:
     topology = ms.Topology("changing")
     clicks = topology.inject(
-        "clicks", ms.files(f"{folder}/*.jsonl", Click), key=lambda c: c.user, timestamp=lambda c: c.at, low_watermark=ms.BoundedDisorder(ms.SECOND)
+        "clicks",
+        ms.files(f"{folder}/*.jsonl", Click),
+        key=lambda c: c.user,
+        timestamp=lambda c: c.at,
+        low_watermark=ms.BoundedDisorder(ms.SECOND),
     )
     for name, computation in computations.items():
         topology.compute(name, computation).reads(clicks)  # type: ignore[arg-type]

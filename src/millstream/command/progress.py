@@ -20,10 +20,30 @@ from millstream.log.status import Status
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, describe
 
 if TYPE_CHECKING:
-    from millstream.spark.run import Run
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from millstream.spark.run import Options, Run, Until
+    from millstream.topology import Topology
 
 EVERY = 0.5  # seconds between two looks on a terminal
 PLAIN_EVERY = 5.0  # and between two lines elsewhere
+
+
+def run(
+    topology: Topology,
+    *,
+    at: str | Path,
+    spark: SparkSession | None = None,
+    until: Until | None = None,
+    options: Options | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal."""
+    from millstream.spark.run import start
+
+    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options), shown=progress)
 
 
 def watch(begin: Callable[[], Run], *, shown: bool | None) -> Run:

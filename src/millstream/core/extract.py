@@ -8,13 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from millstream.core.codec import value_decoder
+from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder, Injection
 from millstream.timestamp import Duration, Timestamp, describe, to_timestamp
 
 EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
 
 
-class Refused(Exception):
+# As microseconds these lie in the first weeks of 1970; as seconds or milliseconds they lie in our time.
+OTHER_UNITS = range(100_000_000, 5_000_000_000_000)
+
+
+class Refused(MillstreamError):
     """A value that cannot become a record; the message says why."""
 
 
@@ -72,6 +77,8 @@ class Extractor:
 def as_timestamp(what: str, found: Any) -> Timestamp:
     """A timestamp from what an extractor returned."""
     if found.__class__ is int:
+        if found in OTHER_UNITS:
+            raise Refused(f"its {what} is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970")
         return Timestamp(found)
     if isinstance(found, datetime):
         try:
@@ -84,8 +91,7 @@ def as_timestamp(what: str, found: Any) -> Timestamp:
 def check_timestamp(timestamp: Timestamp, *, ahead: Duration, now: Timestamp) -> None:
     """Refuse what cannot be the time of a record."""
     if timestamp < EARLIEST:
-        raise Refused(f"its timestamp is {describe(timestamp)}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds")
+        raise Refused(f"its timestamp is {describe(timestamp)}, no time for a record; a ms.Timestamp counts microseconds since 1970")
     if timestamp > now + ahead:
-        raise FarFuture(
-            f"its timestamp {describe(timestamp)} is more than {int(ahead) / 1e6:,.0f} s after the clock; allow it with inject(..., ahead=...)"
-        )
+        far = f"more than {int(ahead) / 1e6:,.0f} s after the clock"
+        raise FarFuture(f"its timestamp {describe(timestamp)} is {far}; allow it with inject(..., ahead=...)")

@@ -174,7 +174,11 @@ def _name_of(nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
         for name, node in nodes.items():
             if node.computation is stream.owner:
                 return f"{name}.{stream.name}"
-    return DEAD_LETTERS
+    if stream.origin() is not stream:
+        raise TopologyError("by(...) and map(...) are how a computation reads a stream; name the stream itself")
+    if stream.value_type is DeadLetter:
+        return DEAD_LETTERS
+    raise TopologyError(f"{stream!r} is no stream of this topology")
 
 
 def _reaches(feeds: dict[str, tuple[list[str], list[str]]], start: str, goal: str) -> bool:

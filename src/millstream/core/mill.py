@@ -17,6 +17,8 @@ class Mill:
 
     def run(self, bucket: int, header: Header, arrivals: Arrivals, store: Store) -> tuple[Productions, Summary]:
         """One epoch of one bucket."""
+        # A computation that is new since this epoch was planned begins with the next one.
+        turns = {name: turn for name, turn in self._turns.items() if name in header.low_watermarks}
         by_key: dict[str, dict[str, list[int]]] = {name: {} for name in self._turns}
         of_input = [by_key[name] for name in self._reader_of]
         for position, (read, key) in enumerate(zip(arrivals.inputs, arrivals.keys, strict=True)):
@@ -28,7 +30,7 @@ class Mill:
                 waiting.append(position)
         rows = Bucket(store)
         productions, tallies = Productions(), {}
-        for name, turn in self._turns.items():
+        for name, turn in turns.items():
             pages, of_key = rows.pages(name), by_key[name]
             low_watermark = header.low_watermarks[name].input
             keys = dict.fromkeys(of_key)

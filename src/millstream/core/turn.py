@@ -31,6 +31,7 @@ class Turn:
         self._decoders: dict[int, Callable[[bytes], Any]] = {}
         for read in plan.inputs:
             self._decoders[read.index] = _reading(value_decoder(read.stream.value_type), [c.apply for c in read.changes if not c.is_key])
+        self._mapped = {read.index for read in plan.inputs if any(not change.is_key for change in read.changes)}
         self._streams_of = {read.index: read.stream.name for read in plan.inputs}
         self._forgives = plan.errors is Errors.DEAD_LETTER
         self.key = ""
@@ -127,7 +128,7 @@ class Turn:
                 tally.dropped += 1
                 return
             if isinstance(policy, str):
-                self._productions.add(policy, self.key, arrivals.values[position], timestamp)
+                self._productions.add(policy, self.key, self._as_read(position), timestamp)
                 tally.diverted += 1
                 tally.produced += 1
                 return
@@ -150,6 +151,11 @@ class Turn:
             tally.dead += 1
             return
         tally.applied += 1
+
+    def _as_read(self, position: int) -> bytes:
+        """The value of an arrival as its reader sees it."""
+        read, stored = self._arrivals.inputs[position], self._arrivals.values[position]
+        return encode_value(self._decoders[read](stored)) if read in self._mapped else stored
 
     def _fire(self) -> None:
         """Due timers in the order of their times, until none is due."""

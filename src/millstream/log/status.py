@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
-from millstream.core.graph import MILL
+from millstream.core.graph import DEAD_LETTERS, MILL
 from millstream.core.plan import Ledger, Source
 from millstream.errors import LogError
 from millstream.log.folder import Folder, Pinned, read_json
@@ -118,6 +118,11 @@ def _streams(ledger: Ledger | None, injectors: dict[str, InjectorStatus]) -> dic
         assert ledger is not None
         known = ledger.plan.low_watermarks.get(name.rpartition(".")[0])
         found[name] = StreamStatus(count, START_OF_TIME if known is None else known.output)
+    dead = sum(injector.dead for injector in injectors.values())
+    if dead or DEAD_LETTERS in found:
+        bounds = [stream.low_watermark for name, stream in found.items() if name != DEAD_LETTERS]
+        counted = found[DEAD_LETTERS].records if DEAD_LETTERS in found else 0
+        found[DEAD_LETTERS] = StreamStatus(dead + counted, min(bounds, default=START_OF_TIME))
     return found
 
 
@@ -141,8 +146,8 @@ def _running(folder: Folder) -> bool:
     import fcntl
 
     try:
-        with folder.lock.open("rb+") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with folder.lock.open("rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(file, fcntl.LOCK_UN)
     except FileNotFoundError:
         return False

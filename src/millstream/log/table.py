@@ -98,7 +98,10 @@ def tail(path: Path, table: str, position: Position, until: Position | None = No
         commit = read_commit(path, table, version)
         if commit is None:
             if until is not None:
-                raise LogError(f"{path} has no version {version}, which is still needed; restore _delta_log from a copy")
+                raise LogError(
+                    f"{path} has no version {version} any more, where this reader goes on; restore _delta_log from a copy, or, for a "
+                    f"delivery that was away for too long, delete its checkpoint: it then begins with what the log holds"
+                )
             return
         files = [f for f in commit.files if f.position >= position and (until is None or f.position < until)]
         yield Commit(version, files, commit.note)

@@ -25,7 +25,6 @@ _PLAIN: dict[Any, pa.DataType] = {
     bytes: pa.binary(),
     datetime: MICROSECONDS,
     date: pa.date32(),
-    timedelta: pa.duration("us"),
 }
 
 
@@ -49,6 +48,8 @@ def column(kind: Any) -> Column:
         return Column(MICROSECONDS, None)
     while hasattr(kind, "__supertype__"):
         kind = kind.__supertype__
+    if kind is timedelta:
+        return Column(pa.int64(), lambda span: span // timedelta(microseconds=1))  # Delta knows no spans
     if kind in _PLAIN:
         return Column(_PLAIN[kind], None)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

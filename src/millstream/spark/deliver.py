@@ -122,7 +122,9 @@ class LogReader(DataSourceStreamReader):
 
     def _files(self, first: dict[str, Position], last: dict[str, Position]) -> Iterator[LogFile]:
         for table in self._settings.tables:
-            start, end = first.get(table), last[table]
+            start, end = first.get(table), last.get(table)
+            if end is None:  # a table that is new since this epoch was planned
+                continue
             if start is None:
                 # The first epoch of a delivery begins with what the table holds then: older commits may be gone.
                 yield from self._snapshot(table, end.version - 1)
@@ -140,7 +142,9 @@ def _offset(taken: Taken) -> dict[str, Any]:
     return found
 
 
-def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, run: str, graph: str, name: str) -> StreamingQuery:
+def start_delivery(
+    spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, run: str, graph: str, name: str
+) -> StreamingQuery:
     target = delivery.target
     settings = DeliverySettings(str(folder.path), run, delivery.name, stream.name, stream.tables, graph)
     if isinstance(target, DeltaTarget):
@@ -149,7 +153,7 @@ def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, 
         settings = msgspec.structs.replace(settings, target=str(Path(target.path).absolute()), format=target.format)
     options = {"settings": msgspec.json.encode(settings).decode()}
     writer = spark.readStream.format(LogSource.name()).options(**options).load().writeStream.queryName(name)
-    writer = writer.option("checkpointLocation", str(folder.checkpoint(f"deliver {delivery.name}")))
+    writer = writer.option("checkpointLocation", f"file://{folder.checkpoint(f'deliver {delivery.name}')}")
     if isinstance(target, DeltaTarget | FileTarget):
         return writer.format(LogSource.name()).options(**options).start()
     return writer.foreachBatch(_call(delivery, value_decoder(stream.value_type))).start()

@@ -240,6 +240,8 @@ class _Work:
             pc.and_(pc.is_valid(batch.column("_key")), pc.is_valid(timestamp)),
             pc.and_(pc.less_equal(timestamp, limit), pc.greater_equal(timestamp, int(EARLIEST))),
         )
+        if "_partition" in batch.schema.names:
+            good = pc.and_(good, pc.is_valid(batch.column("_partition")))
         good = pc.fill_null(good, False)
         if pc.sum(good).as_py() != batch.num_rows:
             for row in batch.filter(pc.invert(good)).to_pylist():

@@ -251,7 +251,7 @@ def start_mill(spark: SparkSession, settings: Settings, *, name: str) -> Streami
     milled = blobs.groupBy("bucket").transformWithStateInPandas(
         BucketProcessor(settings), outputStructType="epoch BIGINT, blob BINARY", outputMode="Append", timeMode="None"
     )
-    checkpoint = str(Folder(settings.folder).checkpoint(MILL))
+    checkpoint = f"file://{Folder(settings.folder).checkpoint(MILL)}"
     writer = milled.writeStream.format(MillSource.name()).options(**options).outputMode("append")
     return writer.queryName(name).option("checkpointLocation", checkpoint).start()
 

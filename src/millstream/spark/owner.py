@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from typing import Any
 
@@ -10,11 +11,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millstream.core.graph import Graph
-from millstream.errors import FolderBusy, LogError, MillstreamError
+from millstream.errors import FolderBusy, LogError
 from millstream.log.folder import Folder, Pinned, write_json
 from millstream.log.maintenance import sweep_orphans
 from millstream.log.status import Owner
 from millstream.log.table import Table
+
+TRIES = 5
 
 
 class Lock:
@@ -22,17 +25,22 @@ class Lock:
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         jvm: Any = spark.sparkContext._jvm
-        if jvm is None:
-            raise MillstreamError("Millstream needs a SparkSession of its own process; it does not run through Spark Connect")
+        self._file = jvm.java.io.RandomAccessFile(str(folder.lock), "rw")
+        for _ in range(TRIES):
+            self._lock = self._try(folder)
+            if self._lock is not None:
+                return
+            time.sleep(0.1)  # somebody who asks for the status holds it for a moment
+        self._file.close()
+        raise FolderBusy(f"another run holds {folder.path}; stop it first, or give this one a folder of its own")
+
+    def _try(self, folder: Folder) -> Any:
         try:
-            self._file = jvm.java.io.RandomAccessFile(str(folder.lock), "rw")
-            self._lock = self._file.getChannel().tryLock()
+            return self._file.getChannel().tryLock()
         except Py4JJavaError as error:
-            if "OverlappingFileLockException" not in str(error.java_exception):
-                raise LogError(f"{folder.lock} cannot be locked: {error.java_exception.getMessage()}") from None
-            self._lock = None
-        if self._lock is None:
-            raise FolderBusy(f"another run holds {folder.path}; stop it first, or give this one a folder of its own")
+            if "OverlappingFileLockException" in str(error.java_exception):
+                return None  # a run of this very process
+            raise LogError(f"{folder.lock} cannot be locked: {error.java_exception.getMessage()}") from None
 
     def release(self) -> None:
         self._lock.release()
@@ -49,6 +57,9 @@ def take_over(folder: Folder, graph: Graph) -> int:
     for table in tables:
         Table(table.path, table.name, fence).raise_fence()
         sweep_orphans(folder, table.name)
+    for path in (folder.path / "consumers").glob("deliver *.json"):
+        if path.stem.removeprefix("deliver ") not in graph.deliveries:
+            path.unlink()  # a delivery that is gone must not hold the retention back for ever
     folder.run.mkdir(exist_ok=True)
     for stale in ("stop", "mill.json"):
         (folder.run / stale).unlink(missing_ok=True)

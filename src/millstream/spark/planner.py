@@ -124,8 +124,8 @@ class Planner:
             self._sweep(start.epoch)
         elif ledger.plan.epoch != start.epoch:
             raise LogError(
-                f"the log of {self._folder.path} ends with epoch {ledger.plan.epoch}, its checkpoint with {start.epoch}: they do not belong "
-                f"together; restore both from one copy"
+                f"the log of {self._folder.path} ends with epoch {ledger.plan.epoch}, its checkpoint with {start.epoch}: "
+                f"they do not belong together; restore both from one copy"
             )
         self._ledger = ledger
         if not self._next:

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.backlog import Position
-from millstream.core.graph import MILL, Graph, compile_topology, table_of
+from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.errors import LogError, MillstreamError, RunFailed, TopologyError
 from millstream.injector import DataFrameSource, Injection, ValueSource
-from millstream.log.folder import Folder, read_json
-from millstream.log.maintenance import Keeper
+from millstream.log.folder import Folder, Pinned, read_json
+from millstream.log.maintenance import Keeper, live_files
 from millstream.log.status import Status, status_of
 from millstream.log.table import Table, newest_version, tail
 from millstream.spark.datasource import SOURCES, InjectorSink
@@ -38,6 +39,7 @@ from millstream.topology import Topology
 
 WATCH = 0.1  # seconds between two looks at the queries
 MAINTAIN = 2.0  # seconds between two looks at the tables
+BUCKETS = 16
 PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
 
 
@@ -54,15 +56,15 @@ DRAINED = Until.DRAINED
 class Options:
     """What a run may be told; the defaults suit a laptop.
 
-    `buckets` and `partitions` are fixed when a folder is first used; None takes the number of cores.
+    `buckets` and `partitions` are fixed when a folder is first used; None takes what is fixed, at first 16 and the number of cores.
     """
 
-    buckets: int = 16
+    buckets: int | None = None
     partitions: int | None = None
     records_an_epoch: int = 250_000
     bytes_an_epoch: int = 128 << 20
     retention: Duration | None = 7 * DAY
-    spark_words: bool = False  # Spark's own words on the terminal instead of run/spark.log
+    spark_words: bool = False  # Spark's own words on the terminal instead of in spark.log
 
 
 class Run:
@@ -83,15 +85,17 @@ class Run:
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
             raise LogError(
-                f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; give it a folder of its own"
+                f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; "
+                "give it a folder of its own"
             )
-        self._words = None if options.spark_words else self._folder.words
-        self._spark = session_for(spark, words=self._words, sources=SOURCES)
+        words = None if options.spark_words else self._folder.words
+        self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         try:
             if pinned is None:
                 partitions = options.partitions or cores(self._spark)
-                pinned = pin(self._folder, self._graph, buckets=options.buckets, partitions=partitions)
+                pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
+            _agree(pinned, options)
             self._pinned = pinned
             self._fence = take_over(self._folder, self._graph)
             self._packed = pack(self._graph)
@@ -129,6 +133,9 @@ class Run:
                 self._drain_input(name, query)
             for thread in self._wholes.values():
                 thread.join()
+            for name, error in self._broken.items():
+                self._fail(f"injector {name!r}", error)
+            self._raise()
             self._wait_for(lambda: self._quiet() and not self._undelivered(), None)
             self._end()
         self._raise()
@@ -190,10 +197,11 @@ class Run:
             return
         if self._until is DRAINED and not bounded:
             raise TopologyError(
-                f"injector {name!r} never ends, so the run would never be drained; give it a bounded source (ms.files(..., bounded=True)), or stop it yourself"
+                f"injector {name!r} never ends, so the run would never be drained; "
+                "give it a bounded source, such as ms.files(..., bounded=True), or stop it yourself"
             )
         writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(self._name(f"inject {name}"))
-        writer = writer.option("checkpointLocation", str(self._folder.checkpoint(f"inject {name}")))
+        writer = writer.option("checkpointLocation", f"file://{self._folder.checkpoint(f'inject {name}')}")
         ends = bounded and not isinstance(injection.source, ValueSource)
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="200 milliseconds")
         self._injectors[name] = writer.start()
@@ -294,12 +302,12 @@ class Run:
             stream = self._graph.stream_of(delivery.stream)
             positions = read_json(self._folder.consumer(f"deliver {name}"), dict[str, Position])
             for table in stream.tables:
-                start = Position() if positions is None else positions.get(table, Position())
-                if any(
-                    file.stream == stream.name and file.rows
-                    for commit in tail(self._folder.table(table), table, start)
-                    for file in commit.files
-                ):
+                path = self._folder.table(table)
+                if positions is None or table not in positions:  # it has not begun: then with all that the table holds
+                    ahead = live_files(DeltaTable(str(path)), table)
+                else:
+                    ahead = [file for commit in tail(path, table, positions[table]) for file in commit.files]
+                if any(file.stream == stream.name and file.rows for file in ahead):
                     behind.append(name)
                     break
         return behind
@@ -320,9 +328,8 @@ class Run:
         except StreamingQueryException as error:
             self._fail(f"injector {name!r}", error)
             self._raise()
-        if feeder is None or feeder.ended:
-            if self._graph.injections[name].source.bounded:
-                finish(self._table(name), injector=name)
+        if (feeder is None or feeder.ended) and self._graph.injections[name].source.bounded:
+            finish(self._table(name), injector=name)
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Until it holds, the mill dies, or the time is over."""
@@ -374,26 +381,17 @@ class Run:
             raise self._failure
 
 
+def _agree(pinned: Pinned, options: Options) -> None:
+    """What is fixed cannot be asked for otherwise."""
+    for name, fixed, asked in (("buckets", len(pinned.buckets), options.buckets), ("partitions", pinned.partitions, options.partitions)):
+        if asked is not None and asked != fixed:
+            raise LogError(
+                f"{pinned.at} was begun with {fixed} {name}, and its state depends on it; leave out {name}={asked}, or take a new folder"
+            )
+
+
 def start(
     topology: Topology, *, at: str | Path, spark: SparkSession | None = None, until: Until | None = None, options: Options | None = None
 ) -> Run:
     """Start a topology on the folder `at` and return at once. A run on a folder that was used before goes on where it was."""
     return Run(topology, at, spark, until, options or Options())
-
-
-def run(
-    topology: Topology,
-    *,
-    at: str | Path,
-    spark: SparkSession | None = None,
-    until: Until | None = None,
-    options: Options | None = None,
-    progress: bool | None = None,
-) -> Run:
-    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal."""
-    from millstream.command.progress import watch
-
-    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options), shown=progress)
-
-
-__all__ = ["DRAINED", "MILL", "Graph", "Options", "Run", "Until", "run", "start"]

@@ -47,16 +47,29 @@ JAVA_NEEDED = (
 )
 
 
-def session_for(given: SparkSession | None, *, words: Path | None, sources: tuple[type[DataSource], ...]) -> SparkSession:
-    """The session given, or the one that is there, or a local one. Spark's own words go to the file `words`, if there is one."""
-    spark = given or SparkSession.getActiveSession() or _local(words)
+def session_for(
+    given: SparkSession | None, *, words: Path | None, sources: tuple[type[DataSource], ...]
+) -> tuple[SparkSession, Path | None]:
+    """The session given, or the one that is there, or that of spark-submit, or a local one.
+
+    Returns it with the file that its own words go to: `words` if it was made here, else None.
+    """
+    spark = given or SparkSession.getActiveSession()
+    if spark is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit, whose settings stand
+        spark = SparkSession.builder.getOrCreate()
+    if spark is None:
+        spark = _local(words)
+    else:
+        words = None
+    if "connect" in type(spark).__module__:
+        raise MillstreamError("Millstream does not run through Spark Connect: it needs a SparkSession of the driver's own process")
     for source in sources:
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
-    return spark
+    return spark, words
 
 
 @contextmanager
@@ -94,14 +107,14 @@ def require_java() -> None:
 
 def _local(words: Path | None) -> SparkSession:
     require_java()
-    if "SPARK_ENV_LOADED" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        # Spark's workers are otherwise the first python3 on the path, and do not see what this process can import.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # Spark's workers are otherwise the first python3 on the path, and do not see what this process can import.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     builder = (
         SparkSession.builder.appName("millstream")
+        .master("local[*]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.killEnabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -112,12 +125,12 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.python.daemon.module", "millstream.spark.daemon")
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
-    if not os.environ.get("MASTER") and not os.environ.get("SPARK_MASTER"):
-        builder = builder.master("local[*]")
     if words is None:
         return builder.getOrCreate()
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
-    builder = builder.config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}")
+    builder = builder.config(
+        "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
+    )
     with _standard_error_to(words):
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 

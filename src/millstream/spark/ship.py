@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import functools
+import io
 import zlib
 from dataclasses import replace
+from typing import Any
 
 from pyspark import cloudpickle
 
@@ -18,8 +20,18 @@ def pack(graph: Graph) -> str:
     """The graph as text for an option of a data source, without what has its place in the driver only."""
     injections = {name: replace(injection, source=_portable(injection.source)) for name, injection in graph.injections.items()}
     portable = replace(graph, injections=injections, deliveries={})
-    pickled: bytes = cloudpickle.dumps(portable)  # type: ignore[no-untyped-call]
-    return base64.b64encode(zlib.compress(pickled, 1)).decode()
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(portable)  # type: ignore[no-untyped-call]
+    return base64.b64encode(zlib.compress(buffer.getvalue(), 1)).decode()
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Leaves out what msgspec remembers in the classes that it has seen: it does not travel, and is found anew."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
+            delattr(obj, "__msgspec_cache__")
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 @functools.lru_cache(maxsize=8)

@@ -27,7 +27,7 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most:
     """
     source = injection.source
     if isinstance(source, ValueSource):
-        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most)
+        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most, clean="delete")
     if isinstance(source, FileSource):
         return _with_columns(_files(spark, injection, source, most), injection)
     assert isinstance(source, DataFrameSource)
@@ -52,16 +52,16 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
             raise TopologyError(
                 f"injector {injection.name!r}: no file matches {source.path!r} yet; put one there first, its columns are needed"
             )
-        return reader.schema(spark.read.parquet(there[0]).schema).parquet(parent)
-    names = spark.read.option("header", "true").csv(there[0]).columns if there else _fields(injection.name, source.value_type)
+        return reader.schema(spark.read.parquet(f"file://{there[0]}").schema).parquet(f"file://{parent}")
+    names = spark.read.option("header", "true").csv(f"file://{there[0]}").columns if there else _fields(injection.name, source.value_type)
     schema = StructType([StructField(name, StringType()) for name in names])
     # All columns are read as text; the type of the value says what they are, and tells of what does not fit.
-    return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(parent)
+    return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(f"file://{parent}")
 
 
-def _text(spark: SparkSession, parent: str, pattern: str, most: int) -> DataFrame:
-    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
-    return reader.text(parent)
+def _text(spark: SparkSession, parent: str, pattern: str, most: int, *, clean: str = "off") -> DataFrame:
+    reader = spark.readStream.option("cleanSource", clean).option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
+    return reader.text(f"file://{parent}")
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -83,9 +83,6 @@ def _fields(name: str, kind: Any) -> list[str]:
 def _with_columns(frame: DataFrame, injection: Injection) -> DataFrame:
     source = injection.source
     if isinstance(source, FileSource) and source.format is Format.JSON_LINES:
-        for what in (injection.key, injection.timestamp, injection.partition):
-            if isinstance(what, str):
-                raise TopologyError(f"injector {injection.name!r}: lines of JSON have no column {what!r}; give a function of the value")
         return frame
     ignore = "true" if isinstance(source, FileSource) and source.format is Format.CSV else "false"
     wanted = [F.to_json(F.struct("*"), {**TIMES, "ignoreNullFields": ignore}).alias("value")]

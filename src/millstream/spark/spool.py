@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from millstream.log.folder import read_json, write_json
 
 VALUES_A_FILE = 20_000
 SECONDS_A_FILE = 0.2
+AHEAD = 1_000  # values taken from the iterable and not spooled yet, at most
 
 
 class Taken(msgspec.Struct):
@@ -28,33 +29,53 @@ class Taken(msgspec.Struct):
     ended: bool = False
 
 
+class _End:
+    """What follows the last value: nothing, or what the iterable raised."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
 class Feeder(threading.Thread):
-    """Takes values one by one as they come, and spools them in files that appear whole."""
+    """Spools values in files that appear whole. A thread of its own takes them, for an iterable may be silent for long."""
 
     def __init__(self, name: str, source: ValueSource[Any], spool: Path) -> None:
         super().__init__(name=f"millstream feeds {name}", daemon=True)
         self._injector, self._source, self._spool = name, source, spool
         self._stopped = threading.Event()
-        self.error: BaseException | None = None
+        self._coming: queue.Queue[bytes | _End] = queue.Queue(AHEAD)
+        self.error: Exception | None = None
         spool.mkdir(parents=True, exist_ok=True)
         self.taken = read_json(spool / "taken.json", Taken) or Taken()
         for file in spool.glob("*.jsonl"):  # one may have appeared after the last count was kept
-            self.taken.values = max(self.taken.values, int(file.name.split("-")[1].split(".")[0]))
+            self.taken.values = max(self.taken.values, int(file.stem.split("-")[1]))
 
     @property
     def ended(self) -> bool:
         return self.taken.ended
 
     def stop(self) -> None:
-        """No more values; what was taken is spooled."""
+        """No more values; what was taken is spooled. Does not wait for an iterable that is silent."""
         self._stopped.set()
 
     def run(self) -> None:
+        if self.taken.ended:
+            return
+        threading.Thread(target=self._take, name=f"{self.name}: takes", daemon=True).start()
         try:
-            if not self.taken.ended:
-                self._feed(self._values())
-        except BaseException as error:  # the run watches for it: a thread has nobody to raise to
+            self._spool_all()
+        except Exception as error:  # the run watches for it: a thread has nobody to raise to
             self.error = error
+
+    def _take(self) -> None:
+        try:
+            for value in self._values():
+                self._coming.put(encode_value(value))
+                if self._stopped.is_set():
+                    return
+            self._coming.put(_End())
+        except Exception as error:
+            self._coming.put(_End(error))
 
     def _values(self) -> Iterator[Any]:
         of = self._source.values
@@ -63,23 +84,30 @@ class Feeder(threading.Thread):
             return iter(resume(self.taken.values))
         return itertools.islice(iter(of), self.taken.values, None)
 
-    def _feed(self, values: Iterator[Any]) -> None:
-        lines: list[bytes] = []
-        since = time.monotonic()
-        while not self._stopped.is_set():
-            try:
-                value = next(values)
-            except StopIteration:
-                self._write(lines, ended=True)
+    def _spool_all(self) -> None:
+        while True:
+            lines, end = self._some()
+            self._write(lines, ended=end is not None and end.error is None)
+            if end is not None and end.error is not None:
+                cause = f"its iterable raised {type(end.error).__name__}: {end.error}"
+                raise RecordError(f"injector {self._injector!r}", cause) from end.error
+            if end is not None or (self._stopped.is_set() and not lines):
                 return
-            except Exception as error:
-                self._write(lines, ended=False)
-                raise RecordError(f"injector {self._injector!r}", f"its iterable raised {type(error).__name__}: {error}") from error
-            lines.append(encode_value(value))
-            if len(lines) >= VALUES_A_FILE or time.monotonic() - since >= SECONDS_A_FILE:
-                self._write(lines, ended=False)
-                lines, since = [], time.monotonic()
-        self._write(lines, ended=False)
+
+    def _some(self) -> tuple[list[bytes], _End | None]:
+        """What comes within a moment, up to a file full."""
+        lines: list[bytes] = []
+        wait: float = SECONDS_A_FILE
+        while len(lines) < VALUES_A_FILE:
+            try:
+                value = self._coming.get(timeout=wait)
+            except queue.Empty:
+                break
+            if isinstance(value, _End):
+                return lines, value
+            lines.append(value)
+            wait = SECONDS_A_FILE / 10  # what follows close upon it goes into the same file
+        return lines, None
 
     def _write(self, lines: list[bytes], *, ended: bool) -> None:
         first, last = self.taken.values, self.taken.values + len(lines)

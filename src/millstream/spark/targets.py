@@ -30,6 +30,8 @@ from millstream.log.typed import Column, column
 from millstream.spark.failure import reported
 from millstream.spark.ship import unpack
 
+CHECKPOINT_EVERY = 50  # commits
+
 
 class DeliverySettings(msgspec.Struct, frozen=True):
     """What the parts of a delivery need to know, in whichever process they wake up."""
@@ -119,11 +121,12 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             ]
             properties = CommitProperties(app_transactions=[Transaction(writer, batchId)])
             try:
-                table.create_write_transaction(
-                    actions, "append", schema, commit_properties=properties, post_commithook_properties=NO_HOOKS if batchId % 50 else None
-                )
+                table.create_write_transaction(actions, "append", schema, commit_properties=properties, post_commithook_properties=NO_HOOKS)
             except CommitFailedError as error:
                 raise LogError(f"another writer delivers to {told.target} as this delivery; stop it: {error}") from error
+            table.update_incremental()
+            if table.version() % CHECKPOINT_EVERY == 0:
+                table.create_checkpoint()
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Files that no commit names are not part of the table."""

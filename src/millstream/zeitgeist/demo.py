@@ -30,13 +30,19 @@ def play(at: Path, *, seed: int | None = None) -> float:
         shutil.rmtree(old, ignore_errors=True)
     traffic = generate(SEED if seed is None else seed)
     traffic.write(queries)
-    console.print(f"{len(traffic):,} queries of four simulated weeks are in {queries}, {len(traffic.truth)} spikes and dips among them.", highlight=False, soft_wrap=True)
+    console.print(
+        f"{len(traffic):,} queries of four simulated weeks are in {queries}, {len(traffic.truth)} spikes and dips among them.",
+        highlight=False,
+        soft_wrap=True,
+    )
     ms.run(zeitgeist(str(queries), str(out)).topology, at=run, until=ms.DRAINED, options=PACE, progress=True)
     result = score(traffic.truth, records(out / "findings", Finding))
     console.print(table(result))
     picture = at / "zeitgeist.png"
     draw(picture, records(out / "comparisons", Comparison), result)
-    console.print(f"Precision {result.precision:.2f}, recall {result.recall:.2f}. The picture is {picture}.", highlight=False, soft_wrap=True)
+    console.print(
+        f"Precision {result.precision:.2f}, recall {result.recall:.2f}. The picture is {picture}.", highlight=False, soft_wrap=True
+    )
     console.print(f"Look around: millstream status {run}; millstream read {run} detector.findings", highlight=False, soft_wrap=True)
     return min(result.precision, result.recall)
 
