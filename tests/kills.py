@@ -172,10 +172,10 @@ def check_ledgers(run: Path) -> int:
         if last is not None:
             assert ledger.plan.epoch == last.plan.epoch + 1, (ledger.plan.epoch, last.plan.epoch)
             assert ledger.plan.now >= last.plan.now
-            for name, lw in ledger.plan.low_watermarks.items():
-                assert lw.input >= last.plan.low_watermarks[name].input, (ledger.plan.epoch, name)
-            for name, promise in ledger.plan.promises.items():
-                assert promise >= last.plan.promises.get(name, ms.START_OF_TIME)
+            for name, old in last.plan.low_watermarks.items():
+                assert ledger.plan.low_watermarks[name].input >= old.input, (ledger.plan.epoch, name)
+            for name, promise in last.plan.promises.items():
+                assert ledger.plan.promises[name] >= promise
         last, epochs = ledger, epochs + 1
     return epochs
 

@@ -103,7 +103,7 @@ def test_enrich_reads_two_streams_under_their_own_keys(example: Callable[[str], 
 def test_a_cycle_runs_and_its_low_watermark_moves(example: Callable[[str], ModuleType], started: Callable[..., ms.Run]) -> None:
     Path("queries").mkdir()
     cycle, readme = example("cycle"), example("readme")
-    queries = [readme.Query("tea", click("", n / 10).at) for n in range(100)]
+    queries = [readme.Query("tea", click("", n / 2).at) for n in range(40)]
     run = started(cycle.topology)
     write_lines(Path("queries/1.jsonl"), queries)
     run.drain()

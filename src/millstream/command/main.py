@@ -81,7 +81,7 @@ def demo(
 
 
 def load(file: str) -> Topology:
-    """The topology of a Python file, which its workers get by value: they need not be able to import it."""
+    """The topology of a Python file."""
     path, _, wanted = file.partition(":")
     module = _module(Path(path))
     found = {name: value for name, value in vars(module).items() if isinstance(value, Topology)}
@@ -106,9 +106,6 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    from pyspark.cloudpickle import register_pickle_by_value
-
-    register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 

@@ -19,32 +19,40 @@ from millstream.log.table import Table
 
 TRIES = 5
 
+# The locks of this process. A process that closes a file gives up all its locks on it, so the file of a folder that
+# is held here must not even be opened.
+_held: set[str] = set()
+
 
 class Lock:
     """Held as long as the JVM lives, however it dies."""
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
+        self._path = str(folder.lock)
+        if self._path in _held:
+            raise FolderBusy(_busy(folder))
         jvm: Any = spark.sparkContext._jvm
         self._file = jvm.java.io.RandomAccessFile(str(folder.lock), "rw")
         for _ in range(TRIES):
-            self._lock = self._try(folder)
+            try:
+                self._lock = self._file.getChannel().tryLock()
+            except Py4JJavaError as error:
+                raise LogError(f"{folder.lock} cannot be locked: {error.java_exception.getMessage()}") from None
             if self._lock is not None:
+                _held.add(self._path)
                 return
             time.sleep(0.1)  # somebody who asks for the status holds it for a moment
         self._file.close()
-        raise FolderBusy(f"another run holds {folder.path}; stop it first, or give this one a folder of its own")
-
-    def _try(self, folder: Folder) -> Any:
-        try:
-            return self._file.getChannel().tryLock()
-        except Py4JJavaError as error:
-            if "OverlappingFileLockException" in str(error.java_exception):
-                return None  # a run of this very process
-            raise LogError(f"{folder.lock} cannot be locked: {error.java_exception.getMessage()}") from None
+        raise FolderBusy(_busy(folder))
 
     def release(self) -> None:
+        _held.discard(self._path)
         self._lock.release()
         self._file.close()
+
+
+def _busy(folder: Folder) -> str:
+    return f"another run holds {folder.path}; stop it first, or give this one a folder of its own"
 
 
 def take_over(folder: Folder, graph: Graph) -> int:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import base64
 import functools
 import io
+import sys
+import sysconfig
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
@@ -21,8 +26,33 @@ def pack(graph: Graph) -> str:
     injections = {name: replace(injection, source=_portable(injection.source)) for name, injection in graph.injections.items()}
     portable = replace(graph, injections=injections, deliveries={})
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(portable)  # type: ignore[no-untyped-call]
+    with _by_value(_own_modules()):
+        _Pickler(buffer).dump(portable)  # type: ignore[no-untyped-call]
     return base64.b64encode(zlib.compress(buffer.getvalue(), 1)).decode()
+
+
+def _own_modules() -> list[ModuleType]:
+    """The user's own modules: what is not installed, and so may not be found by Spark's workers."""
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    ours = (__package__ or "").partition(".")[0]
+    return [
+        module
+        for name, module in sys.modules.items()
+        if name not in ("__main__", "__mp_main__") and name.partition(".")[0] not in (ours, "pyspark", "py4j")
+        if (file := getattr(module, "__file__", None)) is not None and not any(file.startswith(place) for place in installed)
+    ]
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    """They travel with the topology, as `__main__` does."""
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 class _Pickler(cloudpickle.Pickler):
