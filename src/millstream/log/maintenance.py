@@ -89,6 +89,7 @@ class Keeper:
             table.create_checkpoint()
             self._checkpointed = table.version()
             self._clean(read)
+            table = DeltaTable(str(self._path))  # the old handle may still want what was cleaned away
             table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
 
     def _compact(self, read: int) -> None:

@@ -21,6 +21,7 @@ from millstream.timestamp import END_OF_TIME, Timestamp, to_timestamp
 
 SCHEMA = pa.schema([pa.field("stream", pa.string(), nullable=False), *RECORDS])
 FENCE = "fence"
+FRESH_AFTER = 64  # uses of a handle: it may look at versions as old as itself, and those are cleaned away some day
 
 # Checkpoints and cleaning stay outside the commit path; see maintenance.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -138,6 +139,7 @@ class Table:
     def __init__(self, path: Path, name: str, fence: int) -> None:
         self.path, self.name, self._fence = path, name, fence
         self._handle: DeltaTable | None = None
+        self._uses = 0
 
     def create(self) -> None:
         DeltaTable.create(str(self.path), SCHEMA, mode="ignore", partition_by=["stream"], post_commithook_properties=NO_HOOKS)
@@ -175,7 +177,8 @@ class Table:
 
     def _open(self) -> DeltaTable:
         try:
-            if self._handle is None:
+            self._uses += 1
+            if self._handle is None or self._uses % FRESH_AFTER == 0:
                 self._handle = DeltaTable(str(self.path))
             else:
                 self._handle.update_incremental()
