@@ -71,7 +71,6 @@ def sql(base: Path) -> int:
 
 def transform_with_state(base: Path) -> int:
     """A processor for each key with state and timers, as PySpark offers it: the same logic as the README's computation."""
-    from collections.abc import Iterator
 
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle

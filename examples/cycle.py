@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import assert_never
 
-import millstream as ms
 from readme import per_second, topology
+
+import millstream as ms
 
 
 @dataclass(frozen=True)

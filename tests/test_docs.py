@@ -124,7 +124,6 @@ def test_every_python_block_is_python() -> None:
 
 def test_the_readme_shows_the_example() -> None:
     example = (ROOT / "examples" / "readme.py").read_text(encoding="utf-8")
-    example = example.replace("reads(queries)", "reads(queries, late=ms.Late.DROP)")
     assert blocks(README)[0].code.split() == example[example.index("from dataclasses import") :].split()
 
 

@@ -1,0 +1,99 @@
+"""The command, as a person would use it: in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kills import kill_tree
+from tests.spark.clicks import click, wait_until, write_lines
+
+pytestmark = pytest.mark.spark
+
+FILE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from datetime import datetime
+import millstream as ms
+import helper_of_mine
+
+@dataclass(frozen=True)
+class Click:
+    user: str
+    page: str
+    at: datetime
+
+class Count(ms.Computation[int]):
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        self.state = helper_of_mine.next_of(self.state)
+        self.counts.produce(self.state, timestamp=record.timestamp)
+
+topology = ms.Topology("mine")
+clicks = topology.inject("clicks", ms.files("clicks/*.jsonl", Click), key=lambda c: c.user, timestamp=lambda c: c.at,
+                         low_watermark=ms.BoundedDisorder(ms.SECOND))
+count = Count()
+topology.compute("count", count).reads(clicks)
+topology.deliver("counts", count.counts, ms.to_files("counts"))
+"""
+
+
+def millstream(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "millstream.command.main", *words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_run_status_read_and_stop(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "helper_of_mine.py").write_text("def next_of(n: int) -> int:\n    return n + 1\n")
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1), click("anna", 2), click("bert", 3)])
+    command = [sys.executable, "-m", "millstream.command.main", "run", "mine.py", "--at", "mill"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: process.poll() is not None or len(list((tmp_path / "counts").glob("*.jsonl"))) > 0, 180)
+        status = json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)
+        assert status["running"] is True
+        assert status["computations"]["count"]["tally"]["applied"] == 3
+        shown = millstream("status", "mill", cwd=tmp_path).stdout
+        assert "mine: running" in shown
+        assert "count.counts" in shown
+        read = [json.loads(line) for line in millstream("read", "mill", "count.counts", "-n", "2", cwd=tmp_path).stdout.splitlines()]
+        assert [(line["key"], line["value"]) for line in read] == [("anna", 2), ("bert", 1)]
+        second = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
+        assert second.returncode == 1
+        assert "another run holds" in second.stderr
+        process.send_signal(signal.SIGTERM)
+        words = process.communicate(timeout=180)[1]
+        assert process.returncode == 0, words
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+    assert words.startswith("starting Spark")
+    assert "epoch " in words
+    assert "stopping" in words
+    assert "WARN" not in words
+    assert json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)["running"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "nothing.py", "--at", "mill"), "there is no file nothing.py"),
+        (("run", "empty.py", "--at", "mill"), "which topology of empty.py? It has none; make one with"),
+        (("run", "mine.py:other", "--at", "mill"), "has no topology called 'other'; it has topology"),
+        (("status", "nowhere"), "holds no run of Millstream"),
+        (("read", "nowhere", "counts"), "holds no run of Millstream"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "mine.py").write_text("import millstream as ms\ntopology = ms.Topology('t')\n")
+    found = millstream(*words, cwd=tmp_path)
+    assert found.returncode == 1
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
