@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check bench soak lock clean java help
 
 help:
-	@echo "make demo   run Zeitgeist: two simulated weeks of queries, spikes and dips found"
+	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
 	@echo "make test   all tests"
 	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"

@@ -75,6 +75,8 @@ def demo(
     seed: Annotated[int | None, typer.Option(help="Another seed, other traffic.")] = None,
 ) -> None:
     """Zeitgeist: weeks of simulated queries, and the spikes and dips found in them."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MillstreamError("the demo draws a picture with matplotlib, which is not installed: pip install 'millstream[demo]'")
     from millstream.zeitgeist.demo import play
 
     play(at, seed=seed)

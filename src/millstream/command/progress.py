@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from millstream.command.tables import behind
 from millstream.log.status import Status
-from millstream.timestamp import END_OF_TIME, START_OF_TIME, describe
+from millstream.timestamp import describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,17 +89,8 @@ def line(status: Status, rate: float) -> str:
 
 def _low_watermark(status: Status) -> str:
     lw = status.low_watermark
-    if lw in (START_OF_TIME, END_OF_TIME):
-        return describe(lw)
-    behind = int(status.now - lw) // 1_000_000
-    return f"{describe(lw)[:19]}Z ({_span(behind)} behind)"
-
-
-def _span(seconds: int) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds} s"
+    late = behind(status, lw)
+    return f"{describe(lw)[:19]}Z ({late} behind)" if late else describe(lw)
 
 
 class _Quiet:

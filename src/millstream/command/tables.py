@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.log.status import Status
-from millstream.timestamp import describe
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 
 
 def show(status: Status, console: Console) -> None:
@@ -17,6 +17,7 @@ def show(status: Status, console: Console) -> None:
     console.print(_injectors(status))
     if status.computations:
         console.print(_computations(status))
+        console.print(_low_watermarks(status))
     if status.streams:
         console.print(_streams(status))
     if status.deliveries:
@@ -40,25 +41,30 @@ def _injectors(status: Status) -> Table:
 
 
 def _computations(status: Status) -> Table:
-    columns = (
-        "name",
-        "received",
-        "late",
-        "dropped",
-        "dead",
-        "fired",
-        "produced",
-        "keys",
-        "timers",
-        "low watermark",
-        "output low watermark",
-    )
-    table = _table("computations", *columns)
+    table = _table("computations", "name", "received", "late", "dropped", "dead", "fired", "produced", "keys", "timers")
     for name, found in status.computations.items():
         tally = found.tally
         counts = (tally.received, tally.late, tally.dropped, tally.dead, tally.fired, tally.produced, found.keys, found.timers)
-        table.add_row(name, *(f"{count:,}" for count in counts), describe(found.low_watermark), describe(found.output_low_watermark))
+        table.add_row(name, *(f"{count:,}" for count in counts))
     return table
+
+
+def _low_watermarks(status: Status) -> Table:
+    table = _table("low watermarks", "computation", "input", "behind the clock", "output")
+    for name, found in status.computations.items():
+        table.add_row(name, describe(found.low_watermark), behind(status, found.low_watermark), describe(found.output_low_watermark))
+    return table
+
+
+def behind(status: Status, low_watermark: Timestamp) -> str:
+    """How far a low watermark is behind the wall clock, in the unit that says it shortest; nothing at the ends of time."""
+    if low_watermark in (START_OF_TIME, END_OF_TIME):
+        return ""
+    seconds = int(status.now - low_watermark) // 1_000_000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds} s"
 
 
 def _streams(status: Status) -> Table:

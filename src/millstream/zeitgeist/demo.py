@@ -25,6 +25,8 @@ PACE = ms.Options(records_an_epoch=80_000, bytes_an_epoch=5 << 20)  # several ep
 def play(at: Path, *, seed: int | None = None) -> float:
     """Plays in the folder `at`, from the beginning; returns the lesser of precision and recall."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=110)
     queries, out, run = at / "queries", at / "out", at / "run"
     for old in (queries, out, run):
         shutil.rmtree(old, ignore_errors=True)
