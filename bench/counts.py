@@ -35,10 +35,11 @@ class Took:
 
 def session() -> Any:
     """The session that Millstream makes: the same settings for all contestants."""
-    from millstream.spark.session import query_settings, session_for
+    from millstream.spark.session import LOCAL_CHECKPOINTS, QUERY_SETTINGS, session_for
 
     spark, _ = session_for(None, words=Path("/dev/null"), sources=())
-    query_settings(spark, partitions=2).__enter__()
+    for setting, value in {**QUERY_SETTINGS, **LOCAL_CHECKPOINTS}.items():
+        spark.conf.set(setting, value)
     return spark
 
 
