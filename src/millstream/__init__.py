@@ -35,19 +35,22 @@ __version__ = "0.1.0"
 
 # Spark takes a second to import; what only builds or tests a topology does without it.
 _LATE = {
-    "millstream.spark.run": ("DRAINED", "Options", "Run", "start"),
-    "millstream.log.status": ("Status", "status_of"),
-    "millstream.command.progress": ("run",),
+    "DRAINED": "millstream.spark.run",
+    "Options": "millstream.spark.run",
+    "Run": "millstream.spark.run",
+    "start": "millstream.spark.run",
+    "Status": "millstream.log.status",
+    "status_of": "millstream.log.status",
+    "run": "millstream.command.progress",
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _LATE.items():
-        if name in names:
-            import importlib
+    if name not in _LATE:
+        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    import importlib
 
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)
 
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import millstream as ms
@@ -29,6 +31,31 @@ def test_send_goes_to_injected_streams_only() -> None:
         it.driver.send(echo.words, "x")
 
 
+@pytest.mark.parametrize("change", [lambda it: it.events.by(str), lambda it: it.events.map(str)], ids=["by", "map"])
+def test_a_stream_is_read_itself(change: Any) -> None:
+    it = Alone(Echo())
+    with pytest.raises(ms.TopologyError, match=r"^by\(...\) and map\(...\) are how a computation reads a stream; name the stream itself$"):
+        it.driver.read(change(it))
+
+
+def test_a_stream_of_no_producer_cannot_be_read_or_put_to() -> None:
+    it = Alone(Echo())
+    with pytest.raises(ms.TopologyError, match=r"^<output Echo.words> is no stream of this topology$"):
+        it.driver.read(Echo().words)
+    with pytest.raises(ms.TopologyError, match=r"^<output Echo.words> is no stream of this topology$"):
+        it.driver.put(Echo().words, "x", key="k", timestamp=ms.Timestamp(1))
+
+
+def test_only_an_injected_stream_has_a_clock_of_its_own() -> None:
+    echo = Echo()
+    it = Alone(echo)
+    with pytest.raises(ms.TopologyError, match=r"^only a stream made by inject has a clock of its own; the others follow$"):
+        it.driver.advance(low_watermark=ms.Timestamp(5), of=echo.words)
+    with pytest.raises(ms.TopologyError, match=r"^only a stream made by inject"):
+        it.driver.finish(of=echo.words)
+    assert it.driver.low_watermark("it") == ms.START_OF_TIME
+
+
 def test_what_is_sent_can_be_read_back() -> None:
     it = Alone(Echo())
     it.send(Event("a", 2, "x"), Event("b", 1, "y"))
@@ -48,6 +75,7 @@ def test_put_goes_to_any_stream_as_if_its_producer_had_made_it() -> None:
     driver.put(events, Event(word="x"), key="a", timestamp=ms.Timestamp(2))
     assert driver.state("listen", "a") == ["made up", "x"]
     assert driver.read(echo.words) == [ms.Record("a", "made up", ms.Timestamp(1)), ms.Record("a", "x", ms.Timestamp(2))]
+    assert driver._ledger.produced == {"echo.words": 1}
 
 
 def test_a_stream_that_nobody_reads_makes_no_epoch_due() -> None:

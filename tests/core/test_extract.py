@@ -23,14 +23,14 @@ class Click:
     complete: Any = NOON
 
 
-def extractor(**told: Any) -> Extractor:
+def extractor(source: ms.Source[Click] | None = None, **told: Any) -> Extractor:
     usual: dict[str, Any] = {
         "key": lambda click: click.user,
         "timestamp": lambda click: click.at,
         "low_watermark": ms.BoundedDisorder(2 * ms.SECOND),
         **told,
     }
-    stream = ms.Topology("test").inject("clicks", ms.values([], Click), **usual)
+    stream = ms.Topology("test").inject("clicks", source or ms.values([], Click), **usual)
     assert isinstance(stream, Injected)
     return Extractor(stream.injection)
 
@@ -49,7 +49,8 @@ def test_the_partition_is_found() -> None:
 
 def test_columns_are_taken_as_they_are() -> None:
     columns = {"key": "column", "timestamp": NOON - ms.SECOND, "partition": "p", "low watermark": NOON - ms.MINUTE}
-    found = extract(Click(), columns, key="k", timestamp="t", partition="p", low_watermark=ms.Explicit("complete"))
+    source = ms.files("clicks/*.parquet", Click)
+    found = extract(Click(), columns, source=source, key="k", timestamp="t", partition="p", low_watermark=ms.Explicit("complete"))
     assert found == Extracted("column", NOON - ms.SECOND, "p", NOON - ms.MINUTE)
 
 
@@ -133,10 +134,19 @@ def test_a_timestamp_beyond_all_calendars_is_not_believed() -> None:
 def test_a_timestamp_before_1800_is_refused() -> None:
     edge = ms.to_timestamp(datetime(1800, 1, 1, tzinfo=UTC))
     check_timestamp(edge, ahead=ms.DAY, now=NOON)
-    with pytest.raises(Refused, match=r"^its timestamp is 1799-12-31T23:59:59.999999Z; is it in seconds or milliseconds\?"):
+    with pytest.raises(Refused, match=r"^its timestamp is 1799-12-31T23:59:59.999999Z, no time for a record; "):
         check_timestamp(edge - 1 * ms.MICROSECOND, ahead=ms.DAY, now=NOON)
-    with pytest.raises(Refused, match=r"^its timestamp is -∞; "):
+    with pytest.raises(Refused, match=r"^its timestamp is -∞, no time for a record; "):
         check_timestamp(ms.START_OF_TIME, ahead=ms.DAY, now=NOON)
+
+
+@pytest.mark.parametrize("found", [NOON // 1_000_000, NOON // 1_000])
+def test_seconds_and_milliseconds_are_not_taken_for_microseconds(found: int) -> None:
+    with pytest.raises(Refused) as caught:
+        extract(Click(at=found))
+    assert str(caught.value) == f"its timestamp is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970"
+    with pytest.raises(Refused, match=r"^its low watermark is \d+; is it in seconds or milliseconds\?"):
+        extract(Click(complete=found), low_watermark=ms.Explicit(lambda click: click.complete))
 
 
 def test_a_timestamp_in_the_past_is_no_reason_to_refuse() -> None:

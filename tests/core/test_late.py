@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 import millstream as ms
@@ -16,6 +18,18 @@ class Words(ms.Computation[list[str]]):
     def process_record(self, record: ms.Record[Event]) -> None:
         self.state.append(record.value.word + (" late" if record.late else ""))
         self.seen.produce(record.value.word, timestamp=record.timestamp)
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+
+class Mapped(ms.Computation[int]):
+    late: ms.Output[Word]
+
+    def process_record(self, record: ms.Record[Word]) -> None:
+        self.state += 1
 
 
 EVENTS = [Event(at=9, word="older"), Event(at=10, word="equal"), Event(at=11, word="newer")]
@@ -67,6 +81,15 @@ def test_a_diverted_record_has_the_key_that_its_reader_gave_it() -> None:
     it.advance(10)
     it.send(*EVENTS)
     assert [record.key for record in it.driver.read(computation.late)] == ["older"]
+
+
+def test_a_diverted_record_has_the_value_that_its_reader_would_have_seen() -> None:
+    computation = Mapped()
+    read = Alone(computation, late=ms.Divert(computation.late), read=lambda events: events.map(lambda event: Word(event.word)))
+    read.advance(10)
+    read.send(*EVENTS)
+    assert [record.value for record in read.driver.read(computation.late)] == [Word("older")]
+    assert read.state() == 2
 
 
 @pytest.mark.parametrize("late", [ms.Late.PROCESS, ms.Late.DROP])

@@ -47,7 +47,7 @@ class Planning:
             {"events": self.source},
             clock=ms.Timestamp(clock),
             limits=limits or Limits(100, 100),
-            always=always,
+            **({"always": True} if always else {}),
         )
 
     def run(self, *summaries: Summary, clock: int = 0, always: bool = False) -> Plan | None:
@@ -156,6 +156,33 @@ def test_a_record_left_in_the_log_keeps_its_reader_back() -> None:
     assert [file.table for file in files] == ["mill"]
     assert plan.low_watermarks == {"first": LowWatermark(30, 30), "second": LowWatermark(30, 20)}
     assert plan.positions == {"injector events": Position(0), "mill": Position(1)}
+
+
+def test_of_several_inputs_the_oldest_counts() -> None:
+    it = Planning()
+    topology = ms.Topology("test")
+    joins = Count()
+    left, right = inject(topology, "left"), inject(topology, "right")
+    topology.compute("joins", joins).reads(left, right)
+    it.graph = compile_topology(topology)
+    sources = {
+        name: Source(marks={"": Mark(ms.Timestamp(promised), ms.Timestamp(0))}) for name, promised in {"left": 50, "right": 60}.items()
+    }
+
+    def bounds(left: int, right: int, *, taken: int) -> LowWatermark:
+        backlog = Backlog(it.graph.tables, {"left", "right"})
+        for name, oldest in {"left": left, "right": right}.items():
+            backlog.add(f"injector {name}", [LogFile(f"injector {name}", Position(0), "path", name, 1, 1, oldest)], Position(1))  # type: ignore[arg-type]
+        limits = Limits(taken, 100)
+        planned = plan_epoch(it.graph, no_ledger(it.graph), backlog, sources, clock=ms.Timestamp(0), limits=limits)
+        assert planned is not None
+        assert len(planned[1]) == taken
+        return planned[0].low_watermarks["joins"]
+
+    assert bounds(20, 30, taken=2) == bounds(30, 20, taken=2) == LowWatermark(50, 20)
+    assert bounds(20, 30, taken=1) == bounds(30, 20, taken=1) == LowWatermark(30, 20)
+    sources["left"], sources["right"] = sources["right"], sources["left"]
+    assert bounds(20, 30, taken=2) == LowWatermark(50, 20)
 
 
 def test_the_earliest_hold_of_all_buckets_keeps_the_readers_back() -> None:

@@ -145,10 +145,10 @@ def test_all_timers_fire_when_the_input_ends() -> None:
 
 
 def test_nothing_fires_at_the_end_of_time_itself() -> None:
-    it = Alone(Timers(at(("never", ms.END_OF_TIME))))
+    it = Alone(Timers(at(("never", ms.END_OF_TIME), ("once", 5))))
     it.send(Event())
     it.driver.finish()
-    assert it.state() == []
+    assert it.state() == ["once@5"]
     assert [timer.tag for timer in it.timers()] == ["never"]
     assert it.driver.low_watermark("it") == ms.END_OF_TIME
 

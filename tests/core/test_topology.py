@@ -39,6 +39,11 @@ class Anything(ms.Computation[int]):
         self.state += 1
 
 
+class Vague(ms.Computation[int]):
+    def process_record(self, record: Any) -> None:
+        self.state += 1
+
+
 class Unsaid(ms.Computation[int]):
     def process_record(self, record) -> None:  # type: ignore[no-untyped-def]
         self.state += 1
@@ -125,6 +130,17 @@ def test_a_source_is_made_by_millstream(topology: ms.Topology) -> None:
 def test_a_low_watermark_is_one_of_two_promises(topology: ms.Topology) -> None:
     with refused(r"injector 'it': low_watermark is ms.BoundedDisorder\(...\) or ms.Explicit\(...\)"):
         topology.inject("it", ms.values([1], int), key=str, timestamp=ms.Timestamp, low_watermark=ms.SECOND)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("told", [{"key": "user"}, {"timestamp": "user"}, {"partition": "user"}, {"low_watermark": ms.Explicit("user")}])
+def test_a_source_without_columns_needs_functions(told: dict[str, Any], topology: ms.Topology) -> None:
+    usual = {"key": str, "timestamp": ms.Timestamp, "low_watermark": ms.BoundedDisorder(ms.SECOND), **told}
+    for source in (ms.values([1], int), ms.files("a.jsonl", int), ms.files("a.csv", int)):
+        with refused("injector 'it': its source has no column 'user'; give a function of the value, such as lambda v: v.user"):
+            topology.inject("it", source, **usual)
+    topology.inject("it", ms.files("a.parquet", int), **usual)
+    topology.inject("frame", ms.dataframe(lambda spark: spark.table("a"), int), **usual)
+    assert set(topology.injected) == {"it", "frame"}
 
 
 def test_a_file_source_must_know_its_format() -> None:
@@ -292,6 +308,7 @@ def test_right_types_are_taken(topology: ms.Topology, events: ms.Stream[Event]) 
     topology.compute("both", Both()).reads(events.by(lambda event: event.word), add.sums)
     topology.compute("unknown", Both()).reads(events.map(lambda event: event.at))
     topology.compute("any", Anything()).reads(events, count.counts)
+    topology.compute("vague", Vague()).reads(events, count.counts)
     topology.compute("unsaid", Unsaid()).reads(events, count.counts)
     graph = compile_topology(topology)
     assert [(read.computation, read.stream.name) for read in graph.inputs] == [
@@ -303,6 +320,8 @@ def test_right_types_are_taken(topology: ms.Topology, events: ms.Stream[Event]) 
         ("unknown", "events"),
         ("any", "events"),
         ("any", "count.counts"),
+        ("vague", "events"),
+        ("vague", "count.counts"),
         ("unsaid", "events"),
         ("unsaid", "count.counts"),
     ]
