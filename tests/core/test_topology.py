@@ -258,7 +258,7 @@ def test_an_output_cannot_have_a_name_of_the_computation() -> None:
 
 
 def test_the_type_of_an_output_must_be_known() -> None:
-    with refused("Unknown: Nowhere is not known yet; define it above the class"):
+    with pytest.raises(ms.TopologyError, match=r"^Unknown: Nowhere is not known yet; define it above the class"):
         type("Unknown", (ms.Computation,), {"__annotations__": {"out": "ms.Output[Nowhere]"}, "__module__": __name__})
 
 

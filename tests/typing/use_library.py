@@ -1,7 +1,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_type
 
-import enrich
 import library as lib
 import millstream as ms
 import sessions
