@@ -13,7 +13,7 @@ from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.core.low_watermark import Mark
 from millstream.core.mill import Mill
 from millstream.core.pages import Bucket, bucket_of
-from millstream.core.plan import Source, no_ledger, plan_epoch
+from millstream.core.plan import Plan, Source, no_ledger, plan_epoch
 from millstream.core.route import Router
 from millstream.core.row import timers_of
 from millstream.errors import TopologyError
@@ -28,15 +28,36 @@ V = TypeVar("V")
 BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
 
+_Stored = tuple[str, bytes, Timestamp]  # key, value and timestamp of a record in the log
 
-class _Shelf(dict[str, bytes]):
-    """The state of a bucket in a dictionary."""
+
+class _Shelf:
+    """The state of a bucket in a dictionary, with what an epoch has changed kept apart until it is committed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+        self._changed: dict[str, bytes | None] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self._changed[key] if key in self._changed else self._kept.get(key)
 
     def put(self, key: str, value: bytes) -> None:
-        self[key] = value
+        self._changed[key] = value
 
     def remove(self, key: str) -> None:
-        self.pop(key, None)
+        self._changed[key] = None
+
+    def commit(self) -> None:
+        for key, value in self._changed.items():
+            if value is None:
+                self._kept.pop(key, None)
+            else:
+                self._kept[key] = value
+        self._changed = {}
+
+    def forget(self) -> None:
+        """What was not committed is gone."""
+        self._changed = {}
 
 
 @dataclass(order=True, slots=True)
@@ -75,9 +96,10 @@ class Driver:
         self._sources = {name: Source() for name in self._graph.injections}
         self._now = now
         self._shelves = [_Shelf() for _ in range(BUCKETS)]
-        self._batches: dict[str, list[tuple[str, bytes, Timestamp]]] = {}
-        self._log: dict[str, list[tuple[str, bytes, Timestamp]]] = {name: [] for name in self._graph.streams}
+        self._batches: dict[str, list[_Stored]] = {}
+        self._log: dict[str, list[_Stored]] = {name: [] for name in self._graph.streams}
         self._versions = dict.fromkeys(self._graph.tables, 0)
+        self._planned: tuple[Plan, list[LogFile]] | None = None
 
     def send(self, stream: Stream[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it."""
@@ -123,35 +145,64 @@ class Driver:
         """One epoch, if one is due."""
         return self._epoch(always=False)
 
+    def crash(self) -> None:
+        """A crash at the end of the next epoch, just before it is committed: all that it did is gone.
+
+        The plan of an epoch stands before it runs, so the same one runs again, with the same records and clocks.
+        """
+        self._plan(always=False)
+        if self._planned is not None:
+            self._work(*self._planned)
+        for shelf in self._shelves:
+            shelf.forget()
+        self._mill = Mill(self._graph)
+
     def _epoch(self, *, always: bool) -> bool:
-        limits = Limits(1_000_000, 1 << 40)
-        planned = plan_epoch(self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=limits, always=always)
-        if planned is None:
+        self._plan(always=always)
+        if self._planned is None:
             return False
-        plan, files = planned
+        plan, files = self._planned
+        try:
+            summaries, produced = self._work(plan, files)
+        except Exception:
+            for shelf in self._shelves:  # the run has failed; its state is that of the epoch before
+                shelf.forget()
+            raise
+        for shelf in self._shelves:
+            shelf.commit()
+        for file in files:
+            del self._batches[file.path]
+        self._planned = None
+        self._ledger = self._ledger.after(plan, summaries, {stream: len(batch) for stream, batch in produced.items()})
+        for stream, batch in produced.items():
+            self._append(MILL, stream, batch)
+        return True
+
+    def _plan(self, *, always: bool) -> None:
+        if self._planned is None:
+            limits = Limits(1_000_000, 1 << 40)
+            self._planned = plan_epoch(
+                self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=limits, always=always
+            )
+
+    def _work(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
+        """Run an epoch; what it changes in the shelves is not committed yet."""
         waiting: dict[int, list[_Waiting]] = {bucket: [] for bucket in plan.due}
         for file in files:
-            batch = self._batches.pop(file.path)
+            batch = self._batches[file.path]
             for read in self._graph.readers(file.stream):
                 keys, errors = self._routers[read.index].keys([key for key, _, _ in batch], [value for _, value, _ in batch])
                 for n, (key, (_, value, timestamp)) in enumerate(zip(keys, batch, strict=True)):
                     id_ = (file.table, file.position.version, n)
                     waiting.setdefault(bucket_of(key, BUCKETS), []).append(_Waiting(timestamp, id_, read.index, key, value, errors.get(n)))
         summaries: list[Summary] = []
-        produced: list[tuple[str, str, bytes, Timestamp]] = []
+        produced: dict[str, list[_Stored]] = {}
         for bucket, records in sorted(waiting.items()):
-            productions, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
+            made, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
             summaries.append(summary)
-            produced += zip(productions.streams, productions.keys, productions.values, productions.timestamps, strict=True)
-        counts: dict[str, int] = {}
-        batches: dict[str, list[tuple[str, bytes, Timestamp]]] = {}
-        for stream, key, value, timestamp in produced:
-            counts[stream] = counts.get(stream, 0) + 1
-            batches.setdefault(stream, []).append((key, value, timestamp))
-        self._ledger = self._ledger.after(plan, summaries, counts)
-        for stream, batch in batches.items():
-            self._append(MILL, stream, batch)
-        return True
+            for stream, key, value, timestamp in zip(made.streams, made.keys, made.values, made.timestamps, strict=True):
+                produced.setdefault(stream, []).append((key, value, timestamp))
+        return summaries, produced
 
     def read(self, stream: Stream[V]) -> list[Record[V]]:
         """All records of a stream so far."""
@@ -179,10 +230,18 @@ class Driver:
         """How many keys of a computation have a row."""
         return sum(report[computation].rows for report in self._ledger.reports.values() if computation in report)
 
-    def low_watermark(self, computation: str) -> Timestamp:
-        """The input low watermark of a computation in the last epoch."""
-        known = self._ledger.plan.low_watermarks.get(computation)
-        return START_OF_TIME if known is None else known.input
+    def low_watermark(self, name: str) -> Timestamp:
+        """The low watermark of a computation, or that of a stream: what its readers may rely on."""
+        plan = self._ledger.plan
+        if name in self._graph.injections:
+            return plan.promises.get(name, START_OF_TIME)
+        producer = name if name in self._graph.nodes else name.rpartition(".")[0]
+        if producer not in self._graph.nodes:
+            raise TopologyError(f"there is no computation and no stream called {name!r}")
+        known = plan.low_watermarks.get(producer)
+        if known is None:
+            return START_OF_TIME
+        return known.input if name == producer else known.output
 
     def _named(self, of: Stream[Any] | None) -> list[str]:
         if of is None:
@@ -194,7 +253,7 @@ class Driver:
     def _bucket(self, key: str) -> Bucket:
         return Bucket(self._shelves[bucket_of(key, BUCKETS)])
 
-    def _append(self, table: str, stream: str, records: list[tuple[str, bytes, Timestamp]]) -> None:
+    def _append(self, table: str, stream: str, records: list[_Stored]) -> None:
         version = self._versions[table]
         path = f"{table}/{stream}/{version}"
         self._versions[table] += 1

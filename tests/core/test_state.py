@@ -200,9 +200,9 @@ def test_a_pending_timer_keeps_the_row_of_a_key_without_a_state() -> None:
 def test_an_unchanged_row_is_not_written() -> None:
     it = Alone(Commanded())
     it.send(Event(word="x"))
-    before = [dict(shelf) for shelf in it.driver._shelves]
+    before = [dict(shelf._kept) for shelf in it.driver._shelves]
     it.send(Event(at=1, word="x"))
-    assert [dict(shelf) for shelf in it.driver._shelves] == before
+    assert [dict(shelf._kept) for shelf in it.driver._shelves] == before
     assert it.tally.applied == 2
 
 
