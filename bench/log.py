@@ -1,6 +1,7 @@
-"""Planning and publishing cost the same however many epochs a log has: medians over the last epochs, as a ratio.
+"""Planning and publishing cost the same however many epochs a log has.
 
-Epochs are committed as the planner commits them, with the maintenance that a run does beside it.
+Epochs are committed as the planner commits them, with the maintenance that a run does beside it. At the end the old log
+and a young one take turns, so that both are measured under the same load.
 """
 
 from __future__ import annotations
@@ -17,49 +18,56 @@ from millstream.core.backlog import Position
 from millstream.log.folder import Folder, write_json
 from millstream.log.maintenance import Keeper
 from millstream.log.staged import RECORDS, stage
-from millstream.log.table import Table, read_commit
+from millstream.log.table import Table, newest_version, read_commit
 
-SAMPLE = 100
+YOUNG = 100  # epochs of the log that the old one is compared with
+SAMPLE = 200  # epochs of each that are measured
+NOTE = msgspec.json.encode({"plan": "x" * 2000})
+ONE = pa.table(
+    {"key": ["k"], "value": ["1"], "timestamp": pa.array([0], pa.timestamp("us", "UTC")), "epoch": [0], "sequence": [0]}, schema=RECORDS
+)
 
 
-def grow(epochs: int, checkpoints: tuple[int, ...]) -> None:
-    """Commit `epochs` epochs; print the cost of one commit and one look at the log around each of `checkpoints`."""
-    records = pa.table(
-        {"key": ["k"], "value": ["1"], "timestamp": pa.array([0], pa.timestamp("us", "UTC")), "epoch": [0], "sequence": [0]}, schema=RECORDS
-    )
-    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as base:
-        folder = Folder(base)
-        table = Table(folder.table("mill"), "mill", 1)
-        table.path.mkdir(parents=True)
-        table.create()
-        table.raise_fence()
-        keeper = Keeper(folder, "mill", retention=None)
-        note = msgspec.json.encode({"plan": "x" * 2000})
-        costs: dict[int, float] = {}
-        sample: list[float] = []
-        for epoch in range(epochs):
-            files = stage(table.path, "s", records, epoch=epoch)
-            began = time.perf_counter()
-            table.commit(files, note, writer="mill", epoch=epoch)
-            read_commit(table.path, "mill", epoch + 2)
-            sample.append(time.perf_counter() - began)
-            if epoch % 10 == 9:
-                write_json(folder.consumer("mill"), {"mill": Position(epoch)}, durable=False)
-                keeper.look_after()
-            if epoch + 1 in checkpoints:
-                costs[epoch + 1] = statistics.median(sample[-SAMPLE:])
-                live = len(list((table.path / "_delta_log").iterdir()))
-                ratio = costs[epoch + 1] / costs[checkpoints[0]]
-                print(
-                    f"  after {epoch + 1:,} epochs: {ratio:.2f} of the cost after {checkpoints[0]}, {live} files in _delta_log", flush=True
-                )
-    last = costs[checkpoints[-1]] / costs[checkpoints[0]]
-    print(f"an epoch after {checkpoints[-1]:,} costs {last:.2f} times as much as after {checkpoints[0]}")
+class Log:
+    """A table of the mill, and the keeper that looks after it."""
+
+    def __init__(self, at: Path) -> None:
+        self._folder = Folder(at)
+        self._table = Table(self._folder.table("mill"), "mill", 1)
+        self._table.path.mkdir(parents=True)
+        self._table.create()
+        self._table.raise_fence()
+        self._keeper = Keeper(self._folder, "mill", retention=None)
+        self._epoch = 0
+
+    def commit(self) -> float:
+        """One epoch: what publishing it and looking for the next one takes."""
+        files = stage(self._table.path, "s", ONE, epoch=self._epoch)
+        version = newest_version(self._table.path)
+        began = time.perf_counter()
+        self._table.commit(files, NOTE, writer="mill", epoch=self._epoch)
+        read_commit(self._table.path, "mill", version + 1)
+        took = time.perf_counter() - began
+        self._epoch += 1
+        if self._epoch % 10 == 0:
+            write_json(self._folder.consumer("mill"), {"mill": Position(version + 2)}, durable=False)
+            self._keeper.look_after()
+        return took
+
+    def files(self) -> int:
+        return len(list((self._table.path / "_delta_log").iterdir()))
 
 
 def main(epochs: int) -> None:
     print(f"planning and publishing, up to {epochs:,} epochs", flush=True)
-    grow(epochs, tuple(n for n in (100, 1_000, 10_000, 100_000) if n <= epochs))
-
-
-__all__ = ["Path", "grow", "main"]
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as base:
+        old, young = Log(Path(base) / "old"), Log(Path(base) / "young")
+        for epoch in range(epochs):
+            old.commit()
+            if epoch % 10_000 == 9_999:
+                print(f"  {epoch + 1:,} epochs, {old.files()} files in _delta_log", flush=True)
+        for _ in range(YOUNG):
+            young.commit()
+        costs = [(old.commit(), young.commit()) for _ in range(SAMPLE)]
+        ratio = statistics.median(a for a, _ in costs) / statistics.median(b for _, b in costs)
+        print(f"an epoch after {epochs:,} others costs {ratio:.2f} times what it costs after {YOUNG}")

@@ -127,7 +127,6 @@ class Driver:
                 self._sources[name].marks[""] = Mark(complete, self._now)
         if now is not None:
             self._now = max(self._now, now)
-        self._epoch(always=True)
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:
@@ -141,23 +140,8 @@ class Driver:
         while self.epoch():
             pass
 
-    def epoch(self) -> bool:
-        """One epoch, if one is due."""
-        return self._epoch(always=False)
-
-    def crash(self) -> None:
-        """A crash at the end of the next epoch, just before it is committed: all that it did is gone.
-
-        The plan of an epoch stands before it runs, so the same one runs again, with the same records and clocks.
-        """
-        self._plan(always=False)
-        if self._planned is not None:
-            self._work(*self._planned)
-        for shelf in self._shelves:
-            shelf.forget()
-        self._mill = Mill(self._graph)
-
-    def _epoch(self, *, always: bool) -> bool:
+    def epoch(self, *, always: bool = False) -> bool:
+        """One epoch, if one is due or `always`; says whether there was one."""
         self._plan(always=always)
         if self._planned is None:
             return False
@@ -178,7 +162,19 @@ class Driver:
             self._append(MILL, stream, batch)
         return True
 
-    def _plan(self, *, always: bool) -> None:
+    def crash(self) -> None:
+        """A crash at the end of the next epoch, just before it is committed: all that it did is gone.
+
+        The plan of an epoch stands before it runs, so the same one runs again, with the same records and clocks.
+        """
+        self._plan()
+        if self._planned is not None:
+            self._work(*self._planned)
+        for shelf in self._shelves:
+            shelf.forget()
+        self._mill = Mill(self._graph)
+
+    def _plan(self, *, always: bool = False) -> None:
         if self._planned is None:
             limits = Limits(1_000_000, 1 << 40)
             self._planned = plan_epoch(

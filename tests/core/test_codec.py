@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.core.codec import encode_value, settle, value_decoder
+from millstream.core.graph import compile_topology
 
 
 class Colour(Enum):
@@ -103,6 +104,35 @@ def test_text_annotations_are_replaced_by_what_they_mean() -> None:
     settle(list[Derived] | None)
     assert Derived.__annotations__ == {"many": dict[str, list[Inner]]}
     assert Base.__annotations__ == {"inner": Inner}
+
+
+@dataclass
+class Sent:
+    inner: Inner = field(default_factory=Inner)
+
+
+@dataclass
+class Kept:
+    inner: Inner = field(default_factory=Inner)
+
+
+@dataclass
+class Made:
+    inner: Inner
+
+
+class Uses(ms.Computation[Kept]):
+    made: ms.Output[Made]
+
+    def process_record(self, record: ms.Record[Sent]) -> None: ...
+
+
+def test_a_topology_that_is_ready_to_run_has_no_text_annotations_left() -> None:
+    topology = ms.Topology("test")
+    sent = topology.inject("sent", ms.values([], Sent), key=str, timestamp=hash, low_watermark=ms.BoundedDisorder(ms.SECOND))  # type: ignore[arg-type]
+    topology.compute("uses", Uses()).reads(sent)
+    compile_topology(topology)
+    assert [kind.__annotations__ for kind in (Sent, Kept, Made)] == [{"inner": Inner}] * 3
 
 
 def test_an_annotation_that_means_nothing_is_refused() -> None:

@@ -73,13 +73,13 @@ def test_nothing_is_due_when_there_is_nothing() -> None:
     assert Planning().plan() is None
 
 
-def test_a_promise_alone_is_no_reason_for_an_epoch() -> None:
+def test_a_promise_that_moves_a_low_watermark_makes_an_epoch_due_once() -> None:
     it = Planning()
     it.promise(50)
+    plan = it.run()
+    assert plan is not None
+    assert plan.low_watermarks["second"] == LowWatermark(50, 50)
     assert it.plan() is None
-    planned = it.plan(always=True)
-    assert planned is not None
-    assert planned[0].low_watermarks["second"] == LowWatermark(50, 50)
 
 
 def test_records_make_an_epoch_due() -> None:
@@ -115,8 +115,17 @@ def test_the_end_of_the_input_waits_for_a_hold() -> None:
     it = Planning()
     it.run(Summary(0, {"first": report(wall=99, hold=5)}, {}), always=True)
     it.source.finished = True
-    assert it.plan(clock=98) is None
-    assert it.plan(clock=99) is not None
+    plan = it.run(clock=98)
+    assert plan is not None
+    assert plan.low_watermarks == {"first": LowWatermark(END_OF_TIME, 5), "second": LowWatermark(5, 5)}
+    assert it.run(clock=98) is None
+    plan = it.run(Summary(0, {"first": report()}, {}), clock=99)
+    assert plan is not None
+    assert plan.due == [0]
+    plan = it.run(clock=99)
+    assert plan is not None
+    assert plan.low_watermarks == dict.fromkeys(it.graph.nodes, LowWatermark(END_OF_TIME, END_OF_TIME))
+    assert it.run(clock=99) is None
 
 
 def test_the_wall_clock_never_goes_back() -> None:

@@ -45,6 +45,17 @@ def test_to_change_the_only_row_costs_no_less() -> None:
         assert shelf.trips() == expected
 
 
+def test_what_is_flushed_is_not_written_again(crowded: dict[str, bytes]) -> None:
+    shelf = full(crowded)
+    bucket = Bucket(shelf)
+    pages = bucket.pages("it")
+    pages.put("0", pages.get("0"), row(b"t"))
+    bucket.flush()
+    shelf.trips()
+    bucket.flush()
+    assert shelf.trips() == (0, 0, 0)
+
+
 def test_to_look_at_one_row_of_ten_thousand_takes_two_reads_and_no_write(crowded: dict[str, bytes]) -> None:
     shelf = full(crowded)
     bucket = Bucket(shelf)

@@ -35,6 +35,8 @@ class Both(ms.Computation[int]):
 
 
 class Anything(ms.Computation[int]):
+    whatever: ms.Output[Any]
+
     def process_record(self, record: ms.Record[Any]) -> None:
         self.state += 1
 
@@ -307,7 +309,9 @@ def test_right_types_are_taken(topology: ms.Topology, events: ms.Stream[Event]) 
     topology.compute("add", add).reads(count.counts, add.sums)
     topology.compute("both", Both()).reads(events.by(lambda event: event.word), add.sums)
     topology.compute("unknown", Both()).reads(events.map(lambda event: event.at))
-    topology.compute("any", Anything()).reads(events, count.counts)
+    anything = Anything()
+    topology.compute("any", anything).reads(events, count.counts)
+    topology.compute("of any", Both()).reads(anything.whatever)
     topology.compute("vague", Vague()).reads(events, count.counts)
     topology.compute("unsaid", Unsaid()).reads(events, count.counts)
     graph = compile_topology(topology)
@@ -320,6 +324,7 @@ def test_right_types_are_taken(topology: ms.Topology, events: ms.Stream[Event]) 
         ("unknown", "events"),
         ("any", "events"),
         ("any", "count.counts"),
+        ("of any", "any.whatever"),
         ("vague", "events"),
         ("vague", "count.counts"),
         ("unsaid", "events"),

@@ -102,8 +102,9 @@ def plan_epoch(
 ) -> tuple[Plan, list[LogFile]] | None:
     """The next epoch, with the files it delivers; None if nothing is due.
 
-    It is due when there are records, when a timer is due, or when the low watermarks have reached the end of
-    time and the log does not say so yet; or `always`.
+    It is due when there are records, when a timer is due, when the promise of an injector moves the low watermark of
+    one of its readers, or when all low watermarks have reached the end of time and the log does not say so yet.
+    `always` makes one due all the same: an empty epoch changes nothing but the clocks.
     """
     last = ledger.plan
     now = max(last.now, clock)
@@ -129,7 +130,9 @@ def plan_epoch(
         )
     low_watermarks = solve(bounds)
     due = ledger.due(low_watermarks, now)
-    if not always and not taken and not due and (not ended(low_watermarks) or low_watermarks.items() <= last.low_watermarks.items()):
+    moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in graph.nodes.items())
+    over = ended(low_watermarks) and not low_watermarks.items() <= last.low_watermarks.items()
+    if not (taken or due or moved or over or always):
         return None
     # What a removed computation or injector had reached is carried on: it goes on from there when it comes back.
     plan = Plan(
