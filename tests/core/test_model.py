@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,14 +66,26 @@ class Total(ms.Computation[int]):
         del self.state
 
 
+class Crashing(Driver):
+    """Crashes just before it commits an epoch, where it is told to."""
+
+    crashes: Iterator[bool] = iter(())
+
+    def epoch(self, *, always: bool = False) -> bool:
+        if next(self.crashes, False):
+            self.crash()
+        return super().epoch(always=always)
+
+
 class World:
-    def __init__(self, late: Any = ms.Late.PROCESS, *, divert: bool = False) -> None:
+    def __init__(self, late: Any = ms.Late.PROCESS, *, divert: bool = False, crashes: Iterable[bool] = ()) -> None:
         topology = ms.Topology("world")
         self.events, self.per_second, self.total = inject(topology), PerSecond(), Total()
         policy = ms.Divert(self.per_second.late) if divert else late
         topology.compute("per-second", self.per_second, errors=ms.Errors.DEAD_LETTER).reads(self.events, late=policy)
         topology.compute("total", self.total).reads(self.per_second.counts.by(lambda counted: f"{counted.second}"))
-        self.driver = Driver(topology)
+        self.driver = Crashing(topology)
+        self.driver.crashes = iter(crashes)
 
     def counts(self) -> Counter[tuple[str, int, int]]:
         return Counter((found.value.key, found.value.second, found.value.count) for found in self.driver.read(self.per_second.counts))
@@ -136,6 +149,20 @@ def test_what_is_complete_is_said_at_once_and_nothing_else(epochs: list[tuple[li
         best = max(best, promise)
         complete = [event for event in sent if second_of(event) + 1_000_000 <= best]
         assert (world.counts(), world.totals()) == folded(complete)
+
+
+@settings(max_examples=80, deadline=None)
+@given(epochs(), st.lists(st.booleans(), min_size=1, max_size=30))
+def test_crashes_change_nothing(epochs: list[tuple[list[Event], int]], crashes: list[bool]) -> None:
+    whole, broken = World(), World(crashes=crashes)
+    for world in (whole, broken):
+        for chunk, promise in epochs:
+            world.driver.send(world.events, *chunk)
+            world.driver.advance(low_watermark=ms.Timestamp(promise))
+        world.driver.finish()
+    assert broken.driver.read(broken.per_second.counts) == whole.driver.read(whole.per_second.counts)
+    assert broken.driver.read(broken.total.totals) == whole.driver.read(whole.total.totals)
+    assert broken.driver._ledger == whole.driver._ledger
 
 
 SPOILT = st.builds(Event, st.sampled_from(KEYS), st.integers(0, LAST), st.sampled_from(["good", "good", "good", "bad"]))

@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     records: int
     size: int
     graph: str
+    clock: str | None = None  # a file that says what time it is, for tests
 
 
 @dataclass
@@ -93,7 +94,14 @@ class MillReader(DataSourceStreamReader):
             told = self._settings
             graph = unpack(told.graph)
             limits = Limits(told.records, told.size)
-            self._planner = Planner(Folder(told.folder), graph, fence=told.fence, buckets=len(told.buckets), limits=limits)
+            self._planner = Planner(
+                Folder(told.folder),
+                graph,
+                fence=told.fence,
+                buckets=len(told.buckets),
+                limits=limits,
+                clock=Path(told.clock) if told.clock else None,
+            )
         return self._planner
 
 

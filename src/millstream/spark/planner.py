@@ -45,6 +45,7 @@ class MillState(msgspec.Struct):
     drained: bool
     waiting: int  # records in the log that no epoch has taken yet
     seen: dict[str, int]  # the newest version it has looked at, of each table
+    clock: Timestamp | None = None  # what a scripted clock said last
 
 
 def manifest_path(folder: Folder, epoch: int, fence: int) -> Path:
@@ -60,9 +61,10 @@ def find_manifest(folder: Folder, epoch: int) -> Manifest | None:
 class Planner:
     """Lives in one process of the driver as long as the mill's query runs."""
 
-    def __init__(self, folder: Folder, graph: Graph, *, fence: int, buckets: int, limits: Limits) -> None:
+    def __init__(self, folder: Folder, graph: Graph, *, fence: int, buckets: int, limits: Limits, clock: Path | None = None) -> None:
         self._folder, self._graph, self._fence, self._buckets, self._limits = folder, graph, fence, buckets, limits
         self._table = Table(folder.table(MILL), MILL, fence)
+        self._script = clock  # a file that says what time it is, for tests; the system's clock if there is none
         self._read = {read.stream.name for read in graph.inputs}
         self._ledger: Ledger | None = None
         self._backlog = Backlog(graph.tables, self._read)
@@ -74,7 +76,7 @@ class Planner:
     def next_plan(self, start: Plan, *, wait: float) -> Plan | None:
         """Publish the epoch of `start`, then plan the one after it; None if nothing is due within `wait` seconds."""
         if start.epoch < 0:
-            return first_epoch(self._graph, clock=Timestamp(time.time_ns() // 1000), buckets=self._buckets)
+            return first_epoch(self._graph, clock=self._clock(), buckets=self._buckets)
         ledger = self._publish(start)
         deadline = time.monotonic() + wait
         look, timers_at = True, ledger.next_wall(self._graph.nodes)
@@ -82,15 +84,15 @@ class Planner:
         while True:
             stopping = (self._folder.run / "stop").exists()
             look = self._poll() or look
-            clock = Timestamp(time.time_ns() // 1000)
+            clock = self._clock()
             if not stopping and (look or clock >= timers_at or patient):
                 planned = plan_epoch(self._graph, ledger, self._backlog, self._sources, clock=clock, limits=self._limits)
                 if planned is not None:
                     self._planned = (planned[0].epoch, planned[1])
-                    self._tell(idle=False, stopped=False, drained=False)
+                    self._tell(clock, idle=False, stopped=False, drained=False)
                     return planned[0]
                 look = False
-            self._tell(idle=True, stopped=stopping, drained=self._drained(ledger))
+            self._tell(clock, idle=True, stopped=stopping, drained=self._drained(ledger))
             if time.monotonic() >= deadline:
                 return None
             time.sleep(POLL)
@@ -184,10 +186,15 @@ class Planner:
             {name: ledger.plan.low_watermarks[name] for name in self._graph.nodes if name in ledger.plan.low_watermarks}
         )
 
-    def _tell(self, *, idle: bool, stopped: bool, drained: bool) -> None:
+    def _clock(self) -> Timestamp:
+        return Timestamp(time.time_ns() // 1000 if self._script is None else int(self._script.read_text()))
+
+    def _tell(self, clock: Timestamp, *, idle: bool, stopped: bool, drained: bool) -> None:
         assert self._ledger is not None
         seen = {table: version - 1 for table, version in self._next.items()}
-        state = MillState(self._fence, self._ledger.plan.epoch, idle, stopped, drained, self._backlog.rows(), seen)
+        state = MillState(
+            self._fence, self._ledger.plan.epoch, idle, stopped, drained, self._backlog.rows(), seen, clock if self._script else None
+        )
         if state != self._told:
             write_json(self._folder.run / "mill.json", state, durable=False)
             self._told = state
