@@ -37,7 +37,7 @@ class Log:
         self._table.path.mkdir(parents=True)
         self._table.create()
         self._table.raise_fence()
-        self._keeper = Keeper(self._folder, "mill", retention=None)
+        self._keeper = Keeper(self._folder, "mill", retention=None, fence=1)
         self._epoch = 0
 
     def commit(self) -> float:

@@ -42,7 +42,7 @@ def test_read_files_are_compacted_and_the_records_stay(folder: Folder) -> None:
     version = newest_version(folder.table("mill")) + 1
     write_json(folder.consumer("mill"), {"mill": Position(version)})
     before = values(folder)
-    keeper = Keeper(folder, "mill", retention=None)
+    keeper = Keeper(folder, "mill", retention=None, fence=1)
     keeper.look_after()
     assert values(folder) == before
     assert len(live_files(DeltaTable(str(folder.table("mill"))), "mill")) < 100 / 10
@@ -56,7 +56,7 @@ def test_what_a_consumer_has_not_read_stays_as_it_is(folder: Folder) -> None:
     write_json(folder.consumer("fast"), {"mill": Position(102)})
     write_json(folder.consumer("slow"), {"mill": Position(12)})
     assert consumed(folder, "mill") == 12
-    Keeper(folder, "mill", retention=0 * ms.SECOND).look_after()
+    Keeper(folder, "mill", retention=0 * ms.SECOND, fence=1).look_after()
     kept = [file for commit in tail(folder.table("mill"), "mill", Position(12)) for file in commit.files]
     assert len(kept) == 90
     assert all((folder.table("mill") / file.path).exists() for file in kept)
@@ -69,7 +69,7 @@ def test_versions_before_the_checkpoint_are_cleaned_away(folder: Folder, monkeyp
     for start in range(0, 100, 20):
         grow(folder, range(start, start + 20))
         write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
-        keeper = keeper or Keeper(folder, "mill", retention=None)
+        keeper = keeper or Keeper(folder, "mill", retention=None, fence=1)
         keeper.look_after()
     assert len(list(folder.table("mill").glob("_delta_log/*.json"))) < 50
     assert values(folder) == sorted([*range(100), *range(100)])
@@ -88,5 +88,5 @@ def test_orphans_are_swept_and_what_a_manifest_names_is_not(folder: Folder) -> N
 def test_files_younger_than_the_retention_stay(folder: Folder) -> None:
     grow(folder, range(30))
     write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
-    Keeper(folder, "mill", retention=ms.HOUR).look_after()
+    Keeper(folder, "mill", retention=ms.HOUR, fence=1).look_after()
     assert len(values(folder)) == 60

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from millstream.log.status import Status
-from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
+from millstream.log.status import Status, lag
+from millstream.timestamp import Timestamp, describe
 
 
 def show(status: Status, console: Console) -> None:
@@ -58,9 +58,10 @@ def _low_watermarks(status: Status) -> Table:
 
 def behind(status: Status, low_watermark: Timestamp) -> str:
     """How far a low watermark is behind the wall clock, in the unit that says it shortest; nothing at the ends of time."""
-    if low_watermark in (START_OF_TIME, END_OF_TIME):
+    late = lag(low_watermark, status.now)
+    if late is None:
         return ""
-    seconds = int(status.now - low_watermark) // 1_000_000
+    seconds = int(late) // 1_000_000
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"

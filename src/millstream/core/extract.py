@@ -10,7 +10,7 @@ from typing import Any
 from millstream.core.codec import value_decoder
 from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder, Injection
-from millstream.timestamp import Duration, Timestamp, describe, to_timestamp
+from millstream.timestamp import END_OF_TIME, Duration, Timestamp, describe, to_timestamp
 
 EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
 
@@ -60,6 +60,8 @@ class Extractor:
         else:
             assert self._explicit is not None
             complete = self._moment("low watermark", self._explicit, value, columns)
+            if now + told.ahead < complete < END_OF_TIME:
+                raise FarFuture(f"its low watermark {describe(complete)} is far after the clock; allow it with inject(..., ahead=...)")
         return Extracted(key, timestamp, partition, complete)
 
     def _moment(self, what: str, how: Callable[[Any], Any] | str, value: Any, columns: dict[str, Any]) -> Timestamp:

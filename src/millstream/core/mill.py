@@ -18,7 +18,7 @@ class Mill:
     def run(self, bucket: int, header: Header, arrivals: Arrivals, store: Store) -> tuple[Productions, Summary]:
         """One epoch of one bucket."""
         # A computation that is new since this epoch was planned begins with the next one.
-        turns = {name: turn for name, turn in self._turns.items() if name in header.low_watermarks}
+        turns = {name: turn for name, turn in self._turns.items() if name in header.before}
         by_key: dict[str, dict[str, list[int]]] = {name: {} for name in self._turns}
         of_input = [by_key[name] for name in self._reader_of]
         for position, (read, key) in enumerate(zip(arrivals.inputs, arrivals.keys, strict=True)):

@@ -13,6 +13,8 @@ from millstream.core.low_watermark import Bounds, LowWatermark, Mark, promise, s
 from millstream.injector import Injection
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
 
+QUIET_COMMITS = 100  # that bring nothing to any computation, until an epoch says that they were seen: retention waits for it
+
 
 class Plan(msgspec.Struct, frozen=True):
     """An epoch before it runs. It is the offset in Spark's log: a replay sees the same records and the same clocks."""
@@ -48,6 +50,7 @@ class Source(msgspec.Struct):
     finished: bool = False
     injected: int = 0
     dead: int = 0
+    epoch: int = -1  # of the injector itself
 
 
 class Ledger(msgspec.Struct):
@@ -57,6 +60,7 @@ class Ledger(msgspec.Struct):
     reports: dict[int, dict[str, Report]]  # by bucket, then computation
     tallies: dict[str, Tally]  # since the beginning
     produced: dict[str, int]  # records of each stream, since the beginning
+    latest: dict[str, int] = {}  # the last epoch in which a computation had something to do, or a stream got a record
 
     def after(self, plan: Plan, summaries: list[Summary], produced: Mapping[str, int]) -> Ledger:
         """The next one. What untouched buckets last reported stays valid."""
@@ -66,10 +70,13 @@ class Ledger(msgspec.Struct):
             reports.setdefault(summary.bucket, {}).update(summary.reports)
             for name, tally in summary.tallies.items():
                 tallies[name] = tallies.get(name, Tally()).plus(tally)
+        latest = {**self.latest, **dict.fromkeys(produced, plan.epoch)}
+        for summary in summaries:
+            latest.update(dict.fromkeys(summary.tallies, plan.epoch))
         streams = dict(self.produced)
         for stream, count in produced.items():
             streams[stream] = streams.get(stream, 0) + count
-        return Ledger(plan, reports, tallies, streams)
+        return Ledger(plan, reports, tallies, streams, latest)
 
     def held(self, computation: str) -> Timestamp:
         return min((of[computation].minima.hold for of in self.reports.values() if computation in of), default=END_OF_TIME)
@@ -132,7 +139,9 @@ def plan_epoch(
     due = ledger.due(low_watermarks, now)
     moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in graph.nodes.items())
     over = ended(low_watermarks) and not low_watermarks.items() <= last.low_watermarks.items()
-    if not (taken or due or moved or over or always):
+    reached = backlog.positions()
+    quiet = sum(position.version - last.positions.get(table, Position()).version for table, position in reached.items())
+    if not (taken or due or moved or over or always or quiet > QUIET_COMMITS):
         return None
     # What a removed computation or injector had reached is carried on: it goes on from there when it comes back.
     plan = Plan(
@@ -141,7 +150,7 @@ def plan_epoch(
         low_watermarks={**last.low_watermarks, **low_watermarks},
         before={name: known.last for name, known in bounds.items()},
         promises={**last.promises, **promises},
-        positions={**last.positions, **backlog.positions()},
+        positions={**last.positions, **reached},
         due=due,
     )
     return plan, taken

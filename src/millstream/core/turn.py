@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -13,8 +14,10 @@ from millstream.core.graph import DEAD_LETTERS, NodePlan
 from millstream.core.row import Pending, Row, keep, timers_of
 from millstream.errors import RecordError, TopologyError
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
-from millstream.timestamp import END_OF_TIME, Timestamp, describe
+from millstream.timestamp import END_OF_TIME, Timestamp, describe, to_timestamp
 
+EARLIEST = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
+LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
 MOST_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
 
 
@@ -84,6 +87,11 @@ class Turn:
             raise TopologyError(
                 f"{attribute}.produce: timestamp is {timestamp!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)"
             )
+        if not EARLIEST <= timestamp <= LATEST:
+            raise TopologyError(
+                f"{attribute}.produce: timestamp is {describe(timestamp)}, no time for a record; when the input has ended, "
+                f"self.low_watermark is ms.END_OF_TIME: use timer.at"
+            )
         if key is None:
             key = self.key
         elif type(key) is not str:
@@ -93,6 +101,10 @@ class Turn:
         self.tally.produced += 1
 
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
+        if type(tag) is not str:
+            raise TopologyError(f"set_timer: tag is {tag!r}; a tag is text: use str(...)")
+        if hold is not None and type(hold) is not int:  # type: ignore[comparison-overlap]
+            raise TopologyError(f"set_timer({tag!r}): hold is {hold!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
         if type(at) is not int:  # type: ignore[comparison-overlap]
             raise TopologyError(f"set_timer({tag!r}): at is {at!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
         wall = clock is Clock.WALL
@@ -123,20 +135,19 @@ class Turn:
         late = timestamp < self._before
         if late and position not in arrivals.errors:
             tally.late += 1
-            policy = self._plan.late
-            if policy is Late.DROP:
+            if self._plan.late is Late.DROP:
                 tally.dropped += 1
-                return
-            if isinstance(policy, str):
-                self._productions.add(policy, self.key, self._as_read(position), timestamp)
-                tally.diverted += 1
-                tally.produced += 1
                 return
         try:
             if self._forgives:
                 before = self._remember()
             if position in arrivals.errors:
                 raise ValueError(arrivals.errors[position])
+            if late and isinstance(self._plan.late, str):
+                self._productions.add(self._plan.late, self.key, self._as_read(position), timestamp)
+                tally.diverted += 1
+                tally.produced += 1
+                return
             value = self._decoders[arrivals.inputs[position]](arrivals.values[position])
             self._plan.computation.process_record(Record(self.key, value, timestamp, late))
             if self._forgives:

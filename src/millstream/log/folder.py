@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,7 +75,7 @@ class Folder:
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "Permission denied")
             if not self.pinned.exists():
-                strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words))[:3]
+                strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words) and p.suffix != ".tmp")[:3]
                 if strange:
                     raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None
@@ -130,8 +129,3 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sweep(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ Nothing that a consumer has not read is ever touched.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import read_records, stage
-from millstream.log.table import NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
+from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
 from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
@@ -42,12 +43,24 @@ def epoch_of(path: str) -> int:
     return int(Path(path).name[:12])
 
 
-def live_files(table: DeltaTable, name: str) -> list[LogFile]:
-    """All files of a table at the version that is loaded, without their oldest records."""
+@dataclass(frozen=True)
+class LiveFile:
+    """A file of a table at some version."""
+
+    table: str
+    path: str
+    stream: str
+    rows: int
+    size: int
+    modified: Timestamp
+
+
+def live_files(table: DeltaTable, name: str) -> list[LiveFile]:
+    """All files of a table at the version that is loaded."""
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [
-        LogFile(
-            name, Position(), row["path"], row["partition.stream"], row["num_records"], row["size_bytes"], row["modification_time"] * 1000
+        LiveFile(
+            name, row["path"], row["partition.stream"], row["num_records"], row["size_bytes"], Timestamp(row["modification_time"] * 1000)
         )
         for row in rows
     ]
@@ -57,6 +70,11 @@ def sweep_orphans(folder: Folder, table: str) -> int:
     """Delete what crashed attempts staged: files that neither a version nor a manifest names. Only while nothing else writes."""
     path = folder.table(table)
     known = {file.path for file in live_files(DeltaTable(str(path)), table)}
+    for version in range(newest_version(path), -1, -1):  # what left the table may still be read by somebody
+        commit = read_commit(path, table, version)
+        if commit is None:
+            break
+        known |= {file.path for file in commit.files}
     manifests = "".join(manifest.read_text() for manifest in folder.manifests.glob("*.json")) if folder.manifests.exists() else ""
     swept = 0
     for part in sorted(path.glob("[0-9]*"))[-2:]:
@@ -68,15 +86,18 @@ def sweep_orphans(folder: Folder, table: str) -> int:
     return swept
 
 
+Small = LogFile | LiveFile
+
+
 class Keeper:
     """Looks after one table. Called now and then by the run that owns the folder."""
 
-    def __init__(self, folder: Folder, table: str, *, retention: Duration | None) -> None:
-        self._folder, self._name, self._path, self._retention = folder, table, folder.table(table), retention
+    def __init__(self, folder: Folder, table: str, *, retention: Duration | None, fence: int) -> None:
+        self._folder, self._name, self._path, self._retention, self._fence = folder, table, folder.table(table), retention, fence
         found = sorted(self._path.glob("_delta_log/*.checkpoint*.parquet"))
         self._checkpointed = int(found[-1].name[:20]) if found else 0
-        self._compacted = self._checkpointed
-        self._small: dict[str, list[LogFile]] = {}
+        self._compacted: int | None = None
+        self._small: dict[str, list[Small]] = {}
 
     def look_after(self) -> None:
         newest = newest_version(self._path)
@@ -94,18 +115,23 @@ class Keeper:
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
-        for version in range(self._compacted, read):
-            commit = read_commit(self._path, self._name, version)
-            for file in commit.files if commit is not None else ():
-                if file.size < SMALL:
-                    self._small.setdefault(file.stream, []).append(file)
-        self._compacted = max(self._compacted, read)
+        if self._compacted is None:  # what earlier runs left
+            upto = self._epoch_before(read)
+            found: list[Small] = [file for file in live_files(DeltaTable(str(self._path)), self._name) if epoch_of(file.path) <= upto]
+            self._compacted = read
+        else:
+            commits = [read_commit(self._path, self._name, version) for version in range(self._compacted, read)]
+            found = [file for commit in commits if commit is not None for file in commit.files]
+            self._compacted = max(self._compacted, read)
+        for file in found:
+            if file.size < SMALL:
+                self._small.setdefault(file.stream, []).append(file)
         for stream, files in list(self._small.items()):
             if len(files) >= COMPACT_FROM or sum(file.rows for file in files) >= COMPACT_ROWS:
                 self._merge(stream, files)
                 del self._small[stream]
 
-    def _merge(self, stream: str, files: list[LogFile]) -> None:
+    def _merge(self, stream: str, files: list[Small]) -> None:
         table = DeltaTable(str(self._path))
         live = {file.path for file in live_files(table, self._name)}
         present = [file for file in files if file.path in live]
@@ -122,17 +148,28 @@ class Keeper:
 
     def _retire(self, table: DeltaTable, read: int) -> None:
         """Files older than the retention whose epochs all have read leave the table."""
-        last = next((c for v in range(read - 1, -1, -1) if (c := read_commit(self._path, self._name, v)) is not None and c.files), None)
-        if self._retention is None or last is None:
+        if self._retention is None:
             return
-        upto = max(epoch_of(file.path) for file in last.files)
+        upto = self._epoch_before(read)
         before = Timestamp(time.time_ns() // 1000) - self._retention
-        old = [file for file in live_files(table, self._name) if epoch_of(file.path) <= upto and file.oldest < before]
+        old = [file for file in live_files(table, self._name) if epoch_of(file.path) <= upto and file.modified < before]
         if old:
             self._commit(table, [_remove(file, int(time.time() * 1000), data_change=True) for file in old])
 
+    def _epoch_before(self, read: int) -> int:
+        """The newest epoch that all have read; -1 if it is not known any more."""
+        for version in range(read - 1, -1, -1):
+            commit = read_commit(self._path, self._name, version)
+            if commit is None:
+                return -1
+            if commit.files:
+                return max(epoch_of(file.path) for file in commit.files)
+        return -1
+
     def _commit(self, table: DeltaTable, actions: list[AddAction | RemoveAction]) -> bool:
         """False if somebody else changed the same files meanwhile: then theirs stands, and the next look finds what is left."""
+        if (table.transaction_version(FENCE) or 0) != self._fence:
+            return False  # another run owns the table now
         try:
             table.create_write_transaction(actions, "append", SCHEMA, ["stream"], post_commithook_properties=NO_HOOKS)
         except CommitFailedError:
@@ -148,5 +185,5 @@ class Keeper:
                 path.unlink(missing_ok=True)
 
 
-def _remove(file: LogFile, now: int, *, data_change: bool) -> RemoveAction:
+def _remove(file: Small, now: int, *, data_change: bool) -> RemoveAction:
     return RemoveAction(file.path, data_change, now, file.size, {"stream": file.stream})

@@ -30,7 +30,7 @@ def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
     folder = Folder(at)
     if read_json(folder.pinned, Pinned) is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
-    tables = sorted((folder.path / "log").iterdir())
+    tables = sorted(path.parent for path in (folder.path / "log").glob("*/_delta_log"))
     files = [(path, file) for path in tables for file in live_files(DeltaTable(str(path)), path.name)]
     of_stream = [(path, file) for path, file in files if file.stream == stream]
     if not of_stream:

@@ -14,7 +14,7 @@ from millstream.core.plan import Ledger, Source
 from millstream.errors import LogError
 from millstream.log.folder import Folder, Pinned, read_json
 from millstream.log.table import newest_note, tail
-from millstream.timestamp import START_OF_TIME, Timestamp
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
 
 INJECTOR = "injector "
 
@@ -24,9 +24,11 @@ class ComputationStatus(msgspec.Struct):
 
     low_watermark: Timestamp
     output_low_watermark: Timestamp
+    lag: Duration | None  # of the low watermark behind the wall clock; None at the ends of time
     tally: Tally
     keys: int
     timers: int
+    epoch: int  # the last one in which it had something to do; -1 if there was none
 
 
 class StreamStatus(msgspec.Struct):
@@ -34,6 +36,8 @@ class StreamStatus(msgspec.Struct):
 
     records: int
     low_watermark: Timestamp
+    lag: Duration | None
+    epoch: int  # the last one that brought it a record, counted by its producer
 
 
 class InjectorStatus(msgspec.Struct):
@@ -44,6 +48,7 @@ class InjectorStatus(msgspec.Struct):
     low_watermark: Timestamp
     finished: bool
     waiting: int  # records that no epoch has taken yet
+    epoch: int  # its own last one
 
 
 class Status(msgspec.Struct):
@@ -77,26 +82,39 @@ def status_of(at: str | Path) -> Status:
     found = newest_note(folder.table(MILL), MILL)
     ledger = None if found is None else msgspec.json.decode(found[1], type=Ledger)
     injectors = _injectors(folder, ledger)
+    now = Timestamp(time.time_ns() // 1000)
     return Status(
         topology=pinned.topology,
         running=_running(folder),
         epoch=-1 if ledger is None else ledger.plan.epoch,
-        now=Timestamp(time.time_ns() // 1000),
-        computations={} if ledger is None else _computations(ledger),
-        streams=_streams(ledger, injectors),
+        now=now,
+        computations={} if ledger is None else _computations(ledger, now),
+        streams=_streams(ledger, injectors, now),
         injectors=injectors,
         deliveries=_deliveries(folder),
     )
 
 
-def _computations(ledger: Ledger) -> dict[str, ComputationStatus]:
+def _computations(ledger: Ledger, now: Timestamp) -> dict[str, ComputationStatus]:
     found = {}
-    for name, lw in ledger.plan.low_watermarks.items():
+    for name in ledger.plan.before:  # those that took part in the last epoch; others were removed
+        lw = ledger.plan.low_watermarks[name]
         reports = [of[name] for of in ledger.reports.values() if name in of]
         found[name] = ComputationStatus(
-            lw.input, lw.output, ledger.tallies.get(name, Tally()), sum(r.rows for r in reports), sum(r.timers for r in reports)
+            low_watermark=lw.input,
+            output_low_watermark=lw.output,
+            lag=lag(lw.input, now),
+            tally=ledger.tallies.get(name, Tally()),
+            keys=sum(report.rows for report in reports),
+            timers=sum(report.timers for report in reports),
+            epoch=ledger.latest.get(name, -1),
         )
     return found
+
+
+def lag(low_watermark: Timestamp, now: Timestamp) -> Duration | None:
+    """How far a low watermark is behind the wall clock."""
+    return None if low_watermark in (START_OF_TIME, END_OF_TIME) else now - low_watermark
 
 
 def _injectors(folder: Folder, ledger: Ledger | None) -> dict[str, InjectorStatus]:
@@ -108,21 +126,26 @@ def _injectors(folder: Folder, ledger: Ledger | None) -> dict[str, InjectorStatu
         promised = START_OF_TIME if ledger is None else ledger.plan.promises.get(name, START_OF_TIME)
         start = Position() if ledger is None else ledger.plan.positions.get(path.name, Position())
         waiting = sum(file.rows for commit in tail(path, path.name, start) for file in commit.files)
-        found[name] = InjectorStatus(source.injected, source.dead, promised, source.finished, waiting)
+        found[name] = InjectorStatus(source.injected, source.dead, promised, source.finished, waiting, source.epoch)
     return found
 
 
-def _streams(ledger: Ledger | None, injectors: dict[str, InjectorStatus]) -> dict[str, StreamStatus]:
-    found = {name: StreamStatus(injector.injected, injector.low_watermark) for name, injector in injectors.items()}
+def _streams(ledger: Ledger | None, injectors: dict[str, InjectorStatus], now: Timestamp) -> dict[str, StreamStatus]:
+    def stream(records: int, low_watermark: Timestamp, epoch: int) -> StreamStatus:
+        return StreamStatus(records, low_watermark, lag(low_watermark, now), epoch)
+
+    found = {name: stream(injector.injected, injector.low_watermark, injector.epoch) for name, injector in injectors.items()}
     for name, count in ({} if ledger is None else ledger.produced).items():
         assert ledger is not None
         known = ledger.plan.low_watermarks.get(name.rpartition(".")[0])
-        found[name] = StreamStatus(count, START_OF_TIME if known is None else known.output)
+        found[name] = stream(count, START_OF_TIME if known is None else known.output, ledger.latest.get(name, -1))
     dead = sum(injector.dead for injector in injectors.values())
     if dead or DEAD_LETTERS in found:
-        bounds = [stream.low_watermark for name, stream in found.items() if name != DEAD_LETTERS]
+        bounds = [other.low_watermark for name, other in found.items() if name != DEAD_LETTERS]
         counted = found[DEAD_LETTERS].records if DEAD_LETTERS in found else 0
-        found[DEAD_LETTERS] = StreamStatus(dead + counted, min(bounds, default=START_OF_TIME))
+        found[DEAD_LETTERS] = stream(
+            dead + counted, min(bounds, default=START_OF_TIME), -1 if ledger is None else ledger.latest.get(DEAD_LETTERS, -1)
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millstream.core.backlog import LogFile, Position
 from millstream.errors import Fenced, LogError
+from millstream.log.folder import sync_folder
 from millstream.log.staged import RECORDS, StagedFile
-from millstream.timestamp import END_OF_TIME, Timestamp, to_timestamp
+from millstream.timestamp import START_OF_TIME, Timestamp, to_timestamp
 
 SCHEMA = pa.schema([pa.field("stream", pa.string(), nullable=False), *RECORDS])
 FENCE = "fence"
@@ -86,10 +88,8 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
 
 
 def _oldest(stats: _Stats) -> Timestamp:
-    from datetime import datetime
-
     told = stats.minValues.get("timestamp")
-    return END_OF_TIME if told is None else to_timestamp(datetime.fromisoformat(told))
+    return START_OF_TIME if told is None else to_timestamp(datetime.fromisoformat(told))
 
 
 def tail(path: Path, table: str, position: Position, until: Position | None = None) -> Iterator[Commit]:
@@ -101,7 +101,7 @@ def tail(path: Path, table: str, position: Position, until: Position | None = No
             if until is not None:
                 raise LogError(
                     f"{path} has no version {version} any more, where this reader goes on; restore _delta_log from a copy, or, for a "
-                    f"delivery that was away for too long, delete its checkpoint: it then begins with what the log holds"
+                    f"delivery, give it another name: it then begins with what the log holds"
                 )
             return
         files = [f for f in commit.files if f.position >= position and (until is None or f.position < until)]
@@ -163,17 +163,18 @@ class Table:
 
     def commit(self, files: list[StagedFile], note: bytes, *, writer: str, epoch: int) -> None:
         """Make files and note visible as `epoch` of `writer`, atomically, or raise and change nothing."""
-        handle = self._open()
-        if (handle.transaction_version(FENCE) or 0) != self._fence:
-            raise Fenced(f"a newer run owns {self.path}; this one stops")
-        self._write(handle, files, note, {writer: epoch})
+        self._write(self._owned(), files, note, {writer: epoch})
 
     def annotate(self, note: bytes) -> None:
         """A commit that brings a note and no files."""
+        self._write(self._owned(), [], note, {})
+
+    def _owned(self) -> DeltaTable:
+        """The table, if the fence that stands is still ours."""
         handle = self._open()
         if (handle.transaction_version(FENCE) or 0) != self._fence:
             raise Fenced(f"a newer run owns {self.path}; this one stops")
-        self._write(handle, [], note, {})
+        return handle
 
     def _open(self) -> DeltaTable:
         try:
@@ -207,3 +208,4 @@ class Table:
         handle.update_incremental()
         with (self.path / "_delta_log" / f"{handle.version():020d}.json").open("rb") as file:
             os.fsync(file.fileno())
+        sync_folder(self.path / "_delta_log")

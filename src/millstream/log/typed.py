@@ -42,7 +42,7 @@ class Column:
         return pa.array([self.of(value) for value in values], self.type)
 
 
-def column(kind: Any) -> Column:
+def column(kind: Any, within: tuple[Any, ...] = ()) -> Column:
     """How values of `kind` stand in a table. What has no columns of its own becomes JSON text."""
     if kind is Timestamp:
         return Column(MICROSECONDS, None)
@@ -55,27 +55,29 @@ def column(kind: Any) -> Column:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         others = [argument for argument in arguments if argument is not type(None)]
-        return column(others[0]) if len(others) == 1 else _json()
+        return column(others[0], within) if len(others) == 1 else _json()
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return Column(column(type(next(iter(kind)).value)).type, lambda member: member.value)
     if origin is typing.Literal:
-        return column(type(arguments[0]))
+        return column(type(arguments[0])) if len({type(argument) for argument in arguments}) == 1 else _json()
     if origin in (list, set, frozenset) or (origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis):
-        inner = column(arguments[0])
+        inner = column(arguments[0], within)
         return Column(pa.list_(inner.type), lambda values: [inner.of(value) for value in values])
     if origin is dict:
-        of_key, of_value = column(arguments[0]), column(arguments[1])
+        of_key, of_value = column(arguments[0], within), column(arguments[1], within)
         return Column(pa.map_(of_key.type, of_value.type), lambda found: [(of_key.of(k), of_value.of(v)) for k, v in found.items()])
-    return _struct(origin or kind, kind)
+    return _struct(origin or kind, kind, within)
 
 
-def _struct(cls: Any, kind: Any) -> Column:
+def _struct(cls: Any, kind: Any, within: tuple[Any, ...]) -> Column:
+    if cls in within:
+        return _json()  # a type within itself has no end
     if not isinstance(cls, type) or not (dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct)):
         return _json()
     known = dict(zip((p.__name__ for p in getattr(cls, "__parameters__", ())), typing.get_args(kind), strict=False))
     hints = typing.get_type_hints(cls)
     names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else [field.name for field in dataclasses.fields(cls)]
-    parts = {name: column(known.get(getattr(hints[name], "__name__", ""), hints[name])) for name in names}
+    parts = {name: column(known.get(getattr(hints[name], "__name__", ""), hints[name]), (*within, cls)) for name in names}
     if not parts:
         return _json()
     made = pa.struct([pa.field(name, part.type) for name, part in parts.items()])

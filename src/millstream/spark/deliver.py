@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,11 @@ from millstream.core.backlog import LogFile, Position
 from millstream.core.codec import value_decoder
 from millstream.core.graph import StreamPlan
 from millstream.delivery import ConsoleTarget, Delivery, DeltaTarget, FileTarget, FunctionTarget, MemoryTarget
-from millstream.errors import TopologyError
-from millstream.log.folder import Folder, write_json
-from millstream.log.maintenance import live_files
+from millstream.errors import LogError, TopologyError
+from millstream.log.folder import Folder, read_json, write_json
+from millstream.log.maintenance import LiveFile, live_files
 from millstream.log.staged import MICROSECONDS, read_records
-from millstream.log.table import newest_version, tail
+from millstream.log.table import newest_version, read_commit, tail
 from millstream.record import Record
 from millstream.spark.datasource import LogSource
 from millstream.spark.failure import reported
@@ -56,6 +57,7 @@ class LogReader(DataSourceStreamReader):
     def __init__(self, settings: str) -> None:
         self._settings = msgspec.json.decode(settings, type=DeliverySettings)
         self._folder = Folder(self._settings.folder)
+        self._checked = False
 
     def initialOffset(self) -> dict[str, Any]:
         return _offset(Taken({}))
@@ -63,8 +65,10 @@ class LogReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with reported(f"delivery {self._settings.delivery!r}"):
             taken = msgspec.convert(start, Taken)
-            # Spark asks only once all before `start` is delivered for good.
-            write_json(self._folder.consumer(f"deliver {self._settings.delivery}"), taken.positions, durable=False)
+            self._check(taken)
+            # Spark asks only once all before `start` is delivered for good. A table that it has not begun with is needed whole.
+            reached = {table: taken.positions.get(table, Position()) for table in self._settings.tables}
+            write_json(self._folder.consumer(f"deliver {self._settings.delivery}"), reached, durable=False)
             deadline = time.monotonic() + WAIT
             scanned = taken
             while True:
@@ -103,6 +107,19 @@ class LogReader(DataSourceStreamReader):
                 named = pa.table([records["key"], records["value"], records["timestamp"], id_], names=["key", "value", "timestamp", "id"])
                 yield from named.to_batches()
 
+    def _check(self, taken: Taken) -> None:
+        """What this delivery is to go on with must still be there."""
+        if self._checked:
+            return
+        for table, at in taken.positions.items():
+            path = self._folder.table(table)
+            if at.version <= newest_version(path) and read_commit(path, table, at.version) is None:
+                raise LogError(
+                    f"delivery {self._settings.delivery!r} was away for so long that the log has let go of what it would go on with "
+                    f"(version {at.version} of {path}); give it another name: it then begins with what the log holds"
+                )
+        self._checked = True
+
     def _look(self, taken: Taken) -> tuple[int, Taken]:
         """How many records of this stream have come since, up to the bound of an epoch, and how far that is."""
         positions = dict(taken.positions)
@@ -120,7 +137,7 @@ class LogReader(DataSourceStreamReader):
                     break
         return rows, Taken(positions)
 
-    def _files(self, first: dict[str, Position], last: dict[str, Position]) -> Iterator[LogFile]:
+    def _files(self, first: dict[str, Position], last: dict[str, Position]) -> Iterator[LogFile | LiveFile]:
         for table in self._settings.tables:
             start, end = first.get(table), last.get(table)
             if end is None:  # a table that is new since this epoch was planned
@@ -132,7 +149,7 @@ class LogReader(DataSourceStreamReader):
             for commit in tail(self._folder.table(table), table, start, end):
                 yield from (file for file in commit.files if file.stream == self._settings.stream and file.rows)
 
-    def _snapshot(self, table: str, version: int) -> list[LogFile]:
+    def _snapshot(self, table: str, version: int) -> list[LiveFile]:
         found = live_files(DeltaTable(str(self._folder.table(table)), version=version), table)
         return sorted((file for file in found if file.stream == self._settings.stream), key=lambda file: file.path)
 
@@ -142,11 +159,9 @@ def _offset(taken: Taken) -> dict[str, Any]:
     return found
 
 
-def start_delivery(
-    spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, run: str, graph: str, name: str
-) -> StreamingQuery:
+def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, graph: str, name: str) -> StreamingQuery:
     target = delivery.target
-    settings = DeliverySettings(str(folder.path), run, delivery.name, stream.name, stream.tables, graph)
+    settings = DeliverySettings(str(folder.path), _identity(folder, delivery.name), delivery.name, stream.name, stream.tables, graph)
     if isinstance(target, DeltaTarget):
         settings = msgspec.structs.replace(settings, target=str(Path(target.path).absolute()))
     elif isinstance(target, FileTarget):
@@ -157,6 +172,16 @@ def start_delivery(
     if isinstance(target, DeltaTarget | FileTarget):
         return writer.format(LogSource.name()).options(**options).start()
     return writer.foreachBatch(_call(delivery, value_decoder(stream.value_type))).start()
+
+
+def _identity(folder: Folder, delivery: str) -> str:
+    """Tells this delivery, counted from its first epoch, from all others that a target may have seen; goes with its checkpoint."""
+    path = folder.checkpoint(f"deliver {delivery}") / "identity.json"
+    found = read_json(path, str)
+    if found is None:
+        found = uuid.uuid4().hex
+        write_json(path, found)
+    return found
 
 
 def _call(delivery: Delivery, decode: Callable[[bytes | str], Any]) -> Callable[[DataFrame, int], None]:

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from millstream.core.codec import encode_value
-from millstream.core.extract import EARLIEST, Extractor, FarFuture, Refused
+from millstream.core.extract import EARLIEST, OTHER_UNITS, Extractor, FarFuture, Refused
 from millstream.core.graph import DEAD_LETTERS, table_of
 from millstream.core.low_watermark import merge
 from millstream.core.plan import Source
@@ -88,7 +88,7 @@ class WholeWriter(DataSourceArrowWriter):
         """Nothing is visible yet, so there is nothing to undo."""
 
 
-def finish(table: Table, *, injector: str) -> None:
+def finish(table: Table) -> None:
     """Say in the log that the input has ended."""
     source = _source(table)
     if not source.finished:
@@ -127,6 +127,7 @@ def _commit(settings: InjectorSettings, messages: list[Any], epoch: int) -> None
         source.marks = merge(source.marks, complete, now=_now())
         source.injected += sum(message.injected for message in messages)
         source.dead += sum(message.dead for message in messages)
+        source.epoch = epoch
         table.commit(files, msgspec.json.encode(source), writer=settings.injector, epoch=epoch)
 
 
@@ -242,7 +243,8 @@ class _Work:
         )
         if "_partition" in batch.schema.names:
             good = pc.and_(good, pc.is_valid(batch.column("_partition")))
-        good = pc.fill_null(good, False)
+        unit = pc.or_(pc.less(timestamp, OTHER_UNITS.start), pc.greater_equal(timestamp, OTHER_UNITS.stop))
+        good = pc.fill_null(pc.and_(good, unit), False)
         if pc.sum(good).as_py() != batch.num_rows:
             for row in batch.filter(pc.invert(good)).to_pylist():
                 try:

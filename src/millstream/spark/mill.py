@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from millstream.spark.failure import reported
 from millstream.spark.planner import Manifest, Planner, manifest_path
 from millstream.spark.ship import mill_of, unpack
 from millstream.spark.wire import ARRIVALS, PRODUCTIONS, Routing, from_blob, productions_blob, read_arrivals, split, summary_of, to_blob
+from millstream.timestamp import Timestamp
 
 WAIT = 5.0  # seconds that a quiet planner waits before it lets Spark ask again
 ROWS_A_TASK = 20_000  # fewer are not worth a task of their own
@@ -94,15 +96,18 @@ class MillReader(DataSourceStreamReader):
             told = self._settings
             graph = unpack(told.graph)
             limits = Limits(told.records, told.size)
+            clock, scripted = _clock(told.clock), told.clock is not None
             self._planner = Planner(
-                Folder(told.folder),
-                graph,
-                fence=told.fence,
-                buckets=len(told.buckets),
-                limits=limits,
-                clock=Path(told.clock) if told.clock else None,
+                Folder(told.folder), graph, fence=told.fence, buckets=len(told.buckets), limits=limits, clock=clock, scripted=scripted
             )
         return self._planner
+
+
+def _clock(script: str | None) -> Callable[[], Timestamp]:
+    """The system's clock, or that of a test."""
+    if script is None:
+        return lambda: Timestamp(time.time_ns() // 1000)
+    return lambda: Timestamp(int(Path(script).read_text()))
 
 
 def _plan(offset: dict[str, Any]) -> Plan:
@@ -184,7 +189,7 @@ class BucketProcessor(StatefulProcessor):
 
         with reported("running an epoch"):
             bucket = self._settings.buckets.index(int(key[0]))
-            tables = unpack(self._settings.graph).tables
+            tables = sorted(unpack(self._settings.graph).tables)
             header, arrivals = read_arrivals([blob for frame in rows for blob in frame["blob"]], tables)
             productions, summary = mill_of(self._settings.graph).run(bucket, header, arrivals, self._shelf)
             yield pd.DataFrame({"epoch": [header.epoch], "blob": [productions_blob(header, bucket, productions, summary)]})

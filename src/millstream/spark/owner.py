@@ -65,9 +65,6 @@ def take_over(folder: Folder, graph: Graph) -> int:
     for table in tables:
         Table(table.path, table.name, fence).raise_fence()
         sweep_orphans(folder, table.name)
-    for path in (folder.path / "consumers").glob("deliver *.json"):
-        if path.stem.removeprefix("deliver ") not in graph.deliveries:
-            path.unlink()  # a delivery that is gone must not hold the retention back for ever
     folder.run.mkdir(exist_ok=True)
     for stale in ("stop", "mill.json"):
         (folder.run / stale).unlink(missing_ok=True)

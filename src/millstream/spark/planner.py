@@ -7,7 +7,7 @@ final: nothing that could still be run again is ever visible to a reader of the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -61,10 +61,20 @@ def find_manifest(folder: Folder, epoch: int) -> Manifest | None:
 class Planner:
     """Lives in one process of the driver as long as the mill's query runs."""
 
-    def __init__(self, folder: Folder, graph: Graph, *, fence: int, buckets: int, limits: Limits, clock: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        graph: Graph,
+        *,
+        fence: int,
+        buckets: int,
+        limits: Limits,
+        clock: Callable[[], Timestamp],
+        scripted: bool = False,
+    ) -> None:
         self._folder, self._graph, self._fence, self._buckets, self._limits = folder, graph, fence, buckets, limits
         self._table = Table(folder.table(MILL), MILL, fence)
-        self._script = clock  # a file that says what time it is, for tests; the system's clock if there is none
+        self._clock, self._scripted = clock, scripted
         self._read = {read.stream.name for read in graph.inputs}
         self._ledger: Ledger | None = None
         self._backlog = Backlog(graph.tables, self._read)
@@ -143,7 +153,7 @@ class Planner:
             path, injector = self._folder.table(table), of_table(self._graph, table)
             first = read_commit(path, table, position.version)
             if first is not None:
-                self._take(table, first.version, [f for f in first.files if f.position >= position], first.note)
+                self._take(table, first.version, [f for f in first.files if f.position >= position])
             else:
                 self._backlog.add(table, [], position)
             if injector is not None:
@@ -167,14 +177,14 @@ class Planner:
         for table in self._graph.tables:
             path = self._folder.table(table)
             while (commit := read_commit(path, table, self._next[table])) is not None:
-                self._take(table, commit.version, commit.files, commit.note)
+                self._take(table, commit.version, commit.files)
                 injector = of_table(self._graph, table)
                 if injector is not None and commit.note is not None:
                     self._sources[injector] = msgspec.json.decode(commit.note, type=Source)
                 found = True
         return found
 
-    def _take(self, table: str, version: int, files: Iterable[LogFile], note: bytes | None) -> None:
+    def _take(self, table: str, version: int, files: Iterable[LogFile]) -> None:
         self._backlog.add(table, files, Position(version + 1))
         self._next[table] = version + 1
 
@@ -186,14 +196,11 @@ class Planner:
             {name: ledger.plan.low_watermarks[name] for name in self._graph.nodes if name in ledger.plan.low_watermarks}
         )
 
-    def _clock(self) -> Timestamp:
-        return Timestamp(time.time_ns() // 1000 if self._script is None else int(self._script.read_text()))
-
     def _tell(self, clock: Timestamp, *, idle: bool, stopped: bool, drained: bool) -> None:
         assert self._ledger is not None
         seen = {table: version - 1 for table, version in self._next.items()}
         state = MillState(
-            self._fence, self._ledger.plan.epoch, idle, stopped, drained, self._backlog.rows(), seen, clock if self._script else None
+            self._fence, self._ledger.plan.epoch, idle, stopped, drained, self._backlog.rows(), seen, clock if self._scripted else None
         )
         if state != self._told:
             write_json(self._folder.run / "mill.json", state, durable=False)

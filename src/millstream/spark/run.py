@@ -11,16 +11,17 @@ from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.core.backlog import Position
+from millstream.core.backlog import LogFile, Position
 from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.errors import LogError, MillstreamError, RunFailed, TopologyError
 from millstream.injector import DataFrameSource, Injection, ValueSource
 from millstream.log.folder import Folder, Pinned, read_json
-from millstream.log.maintenance import Keeper, live_files
+from millstream.log.maintenance import Keeper, LiveFile, live_files
 from millstream.log.status import Status, status_of
 from millstream.log.table import Table, newest_version, tail
 from millstream.spark.datasource import SOURCES, InjectorSink
@@ -76,7 +77,9 @@ class Run:
         self._options, self._until = options, until
         self._failure: RunFailed | None = None
         self._ended = threading.Event()
-        self._halting = threading.Event()
+        self._halting = threading.Event()  # stop() or drain() has taken over from the watcher
+        self._closing = threading.Event()
+        self._looking = threading.Lock()
         self._injectors: dict[str, StreamingQuery] = {}
         self._feeders: dict[str, Feeder] = {}
         self._wholes: dict[str, threading.Thread] = {}
@@ -105,7 +108,7 @@ class Run:
             self._stop_queries()
             self._lock.release()
             raise
-        self._keepers = [Keeper(self._folder, table, retention=options.retention) for table in self._graph.tables]
+        self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
         self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
         self._watcher.start()
 
@@ -117,7 +120,8 @@ class Run:
 
     def stop(self) -> None:
         """Finish the epoch under way, publish it, and stop. A later run on the same folder goes on from there."""
-        self._halting.set()
+        with self._looking:
+            self._halting.set()
         if not self._ended.is_set():
             self._stop_inputs()
             (self._folder.run / "stop").touch()
@@ -127,9 +131,10 @@ class Run:
 
     def drain(self) -> None:
         """Take in what the sources have now, mill and deliver it all, then stop. Unbounded inputs are not ended: they can go on later."""
-        self._halting.set()
+        with self._looking:
+            self._halting.set()
         if not self._ended.is_set():
-            for name, query in self._injectors.items():
+            for name, query in list(self._injectors.items()):
                 self._drain_input(name, query)
             for thread in self._wholes.values():
                 thread.join()
@@ -177,9 +182,7 @@ class Run:
         for name, delivery in graph.deliveries.items():
             stream = graph.stream_of(delivery.stream)
             called = self._name(f"deliver {name}")
-            self._deliveries[name] = start_delivery(
-                self._spark, delivery, stream, self._folder, run=pinned.id, graph=self._packed, name=called
-            )
+            self._deliveries[name] = start_delivery(self._spark, delivery, stream, self._folder, graph=self._packed, name=called)
 
     def _start_injector(self, name: str, injection: Injection) -> None:
         table = self._table(name)
@@ -215,7 +218,7 @@ class Run:
                     # Spark looks the sink up in the session that is active in the thread; this makes it so.
                     self._spark.createDataFrame([], "nothing INT")
                     save()
-                finish(self._table(name), injector=name)
+                finish(self._table(name))
             except Exception as error:
                 self._broken[name] = error  # the watcher finds it: this thread may be faster than the rest of the start
 
@@ -234,16 +237,17 @@ class Run:
 
     def _watch(self) -> None:
         maintained = time.monotonic()
-        while not self._ended.is_set():
+        while not self._closing.is_set():
             try:
-                self._look()
+                with self._looking:
+                    self._look()
                 if time.monotonic() - maintained >= MAINTAIN:
                     for keeper in self._keepers:
                         keeper.look_after()
                     maintained = time.monotonic()
             except Exception as error:
                 self._fail("the run", error)
-            self._ended.wait(WATCH)
+            self._closing.wait(WATCH)
 
     def _look(self) -> None:
         """Once around: has a query died, has an input ended, is all done?"""
@@ -267,8 +271,9 @@ class Run:
                 self._finish(name)
             elif not query.isActive:
                 failure = query.exception()
-                if failure is not None:
-                    self._fail(f"injector {name!r}", failure)
+                ends = feeder is None and self._graph.injections[name].source.bounded
+                if failure is not None or not ends:
+                    self._fail(f"injector {name!r}", failure or RuntimeError("its query was stopped from outside"))
                     return
                 self._finish(name)
         if (
@@ -281,7 +286,7 @@ class Run:
             self._end()
 
     def _finish(self, name: str) -> None:
-        finish(self._table(name), injector=name)
+        finish(self._table(name))
         del self._injectors[name]
 
     def _quiet(self) -> bool:
@@ -303,8 +308,8 @@ class Run:
             positions = read_json(self._folder.consumer(f"deliver {name}"), dict[str, Position])
             for table in stream.tables:
                 path = self._folder.table(table)
-                if positions is None or table not in positions:  # it has not begun: then with all that the table holds
-                    ahead = live_files(DeltaTable(str(path)), table)
+                if positions is None or positions.get(table, Position()) == Position():  # not begun: all that the table holds
+                    ahead: list[LogFile | LiveFile] = [*live_files(DeltaTable(str(path)), table)]
                 else:
                     ahead = [file for commit in tail(path, table, positions[table]) for file in commit.files]
                 if any(file.stream == stream.name and file.rows for file in ahead):
@@ -319,6 +324,9 @@ class Run:
         if feeder is not None:
             feeder.stop()
             feeder.join()
+            if feeder.error is not None:
+                self._fail(f"injector {name!r}", feeder.error)
+                self._raise()
         try:
             if self._graph.injections[name].source.bounded and feeder is None:
                 query.awaitTermination()
@@ -329,7 +337,7 @@ class Run:
             self._fail(f"injector {name!r}", error)
             self._raise()
         if (feeder is None or feeder.ended) and self._graph.injections[name].source.bounded:
-            finish(self._table(name), injector=name)
+            finish(self._table(name))
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Until it holds, the mill dies, or the time is over."""
@@ -348,6 +356,8 @@ class Run:
         told = told_in(text)
         if told is not None:
             cause = told.message
+        elif isinstance(error, Py4JError | ConnectionError):
+            cause = f"Spark's Java process died ({type(error).__name__})"
         elif isinstance(error, MillstreamError):
             cause = text
         else:
@@ -359,7 +369,7 @@ class Run:
     def _stop_inputs(self) -> None:
         for feeder in self._feeders.values():
             feeder.stop()
-        for query in self._injectors.values():
+        for query in list(self._injectors.values()):
             query.stop()
 
     def _stop_queries(self) -> None:
@@ -370,10 +380,15 @@ class Run:
     def _end(self) -> None:
         if self._ended.is_set():
             return
+        self._closing.set()
+        if threading.current_thread() is not self._watcher:
+            self._watcher.join()  # it may be looking after a table, and must not do so without the lock
         try:
             self._stop_queries()
-        finally:
             self._lock.release()
+        except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
+            self._failure = self._failure or RunFailed(f"Spark's Java process died: {error}", str(error), str(self._words))
+        finally:
             self._ended.set()
 
     def _raise(self) -> None:

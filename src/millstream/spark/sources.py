@@ -11,7 +11,7 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DateType, IntegralType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from millstream.errors import TopologyError
 from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection, ValueSource
@@ -41,6 +41,8 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most:
 
 def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], most: int) -> DataFrame:
     parent, pattern = _split(source.path)
+    if any(sign in parent for sign in "*?["):
+        raise TopologyError(f"injector {injection.name!r}: only the last part of a path may be a pattern, not {source.path!r}")
     if not Path(parent).is_dir():
         raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
     if source.format is Format.JSON_LINES:
@@ -106,4 +108,12 @@ def _column(frame: DataFrame, injector: str, name: str, *, text: bool) -> Column
         raise TopologyError(f"injector {injector!r}: there is no column {name!r}; there are {', '.join(frame.columns)}") from None
     if text:
         return F.col(name).cast("string")
-    return F.unix_micros(F.col(name)) if isinstance(kind, TimestampType) else F.col(name).cast("long")
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(F.col(name))
+    if isinstance(kind, TimestampNTZType | DateType):  # the session's time zone is UTC
+        return F.unix_micros(F.col(name).cast("timestamp"))
+    if not isinstance(kind, IntegralType):
+        raise TopologyError(
+            f"injector {injector!r}: the column {name!r} is {kind.simpleString()}; a time is a timestamp, or microseconds as a bigint"
+        )
+    return F.col(name).cast("long")

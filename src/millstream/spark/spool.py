@@ -6,6 +6,7 @@ import itertools
 import os
 import queue
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from typing import Any
 import msgspec
 
 from millstream.core.codec import encode_value
-from millstream.errors import RecordError
+from millstream.errors import RecordError, TopologyError
 from millstream.injector import ValueSource
 from millstream.log.folder import read_json, write_json
 
 VALUES_A_FILE = 20_000
 SECONDS_A_FILE = 0.2
 AHEAD = 1_000  # values taken from the iterable and not spooled yet, at most
+
+
+_used: list[Iterator[Any]] = []  # iterators that a run of this process has begun: they cannot be gone through again
 
 
 class Taken(msgspec.Struct):
@@ -79,6 +83,10 @@ class Feeder(threading.Thread):
 
     def _values(self) -> Iterator[Any]:
         of = self._source.values
+        if isinstance(of, Iterator) and any(of is used for used in _used):
+            raise TopologyError("this iterator was used by an earlier run; give a list, or a function of the number of values taken")
+        if isinstance(of, Iterator):
+            _used.append(of)
         if callable(of):
             resume: Callable[[int], Iterator[Any]] = of
             return iter(resume(self.taken.values))
@@ -89,8 +97,8 @@ class Feeder(threading.Thread):
             lines, end = self._some()
             self._write(lines, ended=end is not None and end.error is None)
             if end is not None and end.error is not None:
-                cause = f"its iterable raised {type(end.error).__name__}: {end.error}"
-                raise RecordError(f"injector {self._injector!r}", cause) from end.error
+                trace = "".join(traceback.format_exception(end.error)).rstrip()
+                raise RecordError(f"injector {self._injector!r}", f"its values: {type(end.error).__name__}: {end.error}", trace)
             if end is not None or (self._stopped.is_set() and not lines):
                 return
 

@@ -37,7 +37,7 @@ class DeliverySettings(msgspec.Struct, frozen=True):
     """What the parts of a delivery need to know, in whichever process they wake up."""
 
     folder: str
-    run: str  # the identity of the folder, so that a target can tell two of them apart
+    identity: str  # so that a target can tell two deliveries apart, whatever their names
     delivery: str
     stream: str
     tables: tuple[str, ...]
@@ -110,7 +110,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             told = self._settings
             schema = _values(told.graph, told.stream).schema
             table = _target(told, schema)
-            writer = f"millstream/{told.run}/{told.delivery}"
+            writer = f"millstream/{told.identity}/{told.delivery}"
             done = table.transaction_version(writer)
             files = [message for message in messages if message.rows]
             if (done is not None and done >= batchId) or not files:
@@ -193,7 +193,7 @@ class FileWriter(DataSourceStreamArrowWriter):
             target.mkdir(parents=True, exist_ok=True)
             for message in messages:
                 if message.rows:
-                    final = f"{told.delivery}-{told.run[:8]}-{batchId:09d}-{message.part:04d}.{told.format.value}"
+                    final = f"{told.delivery}-{told.identity[:8]}-{batchId:09d}-{message.part:04d}.{told.format.value}"
                     os.replace(target / ".staging" / message.path, target / final)
             sync_folder(target)
 

@@ -48,7 +48,7 @@ class Routing:
     """From files of the log to arrivals in their buckets. Made once in each process."""
 
     def __init__(self, graph: Graph) -> None:
-        self._tables = {name: number for number, name in enumerate(graph.tables)}
+        self._tables = {name: number for number, name in enumerate(sorted(graph.tables))}
         self._routers: dict[str, list[Router]] = {}
         for read in graph.inputs:
             self._routers.setdefault(read.stream.name, []).append(Router(read))
@@ -98,13 +98,13 @@ def split(arrivals: pa.Table, buckets: int) -> Iterable[tuple[int, pa.Table]]:
         yield int(bucket), arranged.slice(int(start), int(end - start))
 
 
-def read_arrivals(blobs: Iterable[bytes], tables: tuple[str, ...]) -> tuple[Header, Arrivals]:
+def read_arrivals(blobs: Iterable[bytes], tables: list[str]) -> tuple[Header, Arrivals]:
     """The records of a bucket from all its blobs, in the order of their timestamps and ids."""
     parts = [from_blob(blob) for blob in blobs]
     header = msgspec.json.decode(parts[0].schema.metadata[b"header"], type=Header)
     whole = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     arrays = {name: whole[name].to_numpy() for name in ("timestamp", "epoch", "sequence", "table", "input")}
-    order = np.lexsort([arrays[name] for name in ("input", "table", "sequence", "epoch", "timestamp")])
+    order = np.lexsort([arrays[name] for name in ("input", "sequence", "epoch", "table", "timestamp")])
     whole = whole.take(pa.array(order))
     errors = {}
     if whole["error"].null_count != whole.num_rows:
