@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import millstream as ms
 from tests.spark.clicks import Click, Count, click, inject, write_lines
@@ -166,3 +167,41 @@ def test_a_missing_java_is_said_before_spark_says_it(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "Spark needs Java 17, and none was found. Install it" in found.stderr.splitlines()[-1]
+
+
+def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
+    tmp_path: Path, spark: SparkSession, started: Callable[..., ms.Run]
+) -> None:
+    folder = tmp_path / "clicks"
+    write_lines(folder / "1.jsonl", [click("anna", 1)])
+
+    def topology() -> ms.Topology:
+        made = ms.Topology("outside")
+        usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+        made.compute("count", Count()).reads(made.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **usual))
+        return made
+
+    run = started(topology())
+    for query in spark.streams.active:
+        if query.name.endswith("inject clicks"):
+            query.stop()
+    with pytest.raises(ms.RunFailed, match="injector 'clicks' stopped: its query was stopped from outside"):
+        run.wait(60)
+    again = started(topology())
+    again.drain()
+    assert again.status().injectors["clicks"].injected == 1
+    assert not again.status().injectors["clicks"].finished
+
+
+def test_a_java_process_that_dies_ends_the_run(tmp_path: Path) -> None:
+    code = (
+        "import psutil, millstream as ms; from tests.spark.clicks import *; "
+        "t = ms.Topology('t'); c = Count(); t.compute('c', c).reads(inject(t, [click('a', 1)])); run = ms.start(t, at='m'); "
+        "[p.kill() for p in psutil.Process().children(recursive=True) if 'java' in p.name()]; run.wait(100); print('still there')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert "still there" not in found.stdout
+    assert "RunFailed: Spark's Java process died" in found.stderr
