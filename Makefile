@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench soak lock clean java help
+.PHONY: demo test check bench soak mutants lock clean java help
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
@@ -13,6 +13,7 @@ help:
 	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
 	@echo "make soak   kill -9 again and again, then compare with an uninterrupted run (SOAK_SECONDS=300)"
+	@echo "make mutants  break the product on purpose, and show which test notices"
 
 $(READY): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed and $(PYTHON) is not there. Install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -43,6 +44,9 @@ bench: java $(READY)
 
 soak: java $(READY)
 	$(BIN)/python -m tests.soak --seconds $${SOAK_SECONDS:-300}
+
+mutants: $(READY)
+	$(BIN)/python -m tests.mutants
 
 lock:
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --extra demo --extra dev \
