@@ -77,7 +77,7 @@ MUTANTS = [
         '            own["low_watermark"] = self._low_watermark\n            self._fire()\n',
         '        if self._overdue:\n            own["low_watermark"] = self._low_watermark\n            self._fire()\n'
         "        for position in positions:\n            self._receive(position)\n        if self._overdue:\n            self._fire()\n",
-        "tests/core/test_timers.py " + SCENES,
+        "tests/core/test_order.py",
     ),
     Mutant("fire timers out of order", "core/turn.py", "key=_by_time)", "key=lambda pending: -pending.at)", SCENES),
     Mutant(

@@ -174,7 +174,7 @@ def test_a_replay_delivers_the_same_files(scene: Scene, first: Plan) -> None:
 def test_a_new_planner_goes_on_where_the_last_epoch_left_off(scene: Scene, first: Plan) -> None:
     scene.record(0)
     for epoch in range(3):
-        scene.inject(epoch, epoch=epoch, upto=epoch)
+        scene.inject(epoch, epoch=epoch, upto=epoch + 100)
     scene.planner = scene.planner_of(scene.fence, records=2)
     second = scene.next(first)
     assert second is not None
@@ -184,7 +184,8 @@ def test_a_new_planner_goes_on_where_the_last_epoch_left_off(scene: Scene, first
     third = scene.next(second)
     assert third is not None
     assert [file.oldest for file in scene.planner.files(second, third)] == [T + 2 * ms.SECOND]
-    assert third.promises == {"clicks": T + 2 * ms.SECOND}
+    assert third.promises == {"clicks": T + 102 * ms.SECOND}
+    assert third.low_watermarks["count"].input == T + 102 * ms.SECOND
 
 
 def test_a_wall_clock_timer_makes_an_epoch_due_by_itself(scene: Scene, first: Plan) -> None:
