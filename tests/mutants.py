@@ -158,8 +158,10 @@ def play(mutant: Mutant) -> str | None:
             "no:cacheprovider",
             "-p",
             "no:randomly",
-            "-k",
-            "not spark]",
+            "-o",
+            "timeout=60",  # one that hangs is caught too
+            "-m",
+            "not spark",
             *mutant.tests.split(),
         ]
         environment = {**os.environ, "PYTHONPATH": folder}

@@ -104,6 +104,33 @@ def test_clocks_that_are_told_an_earlier_time_stay() -> None:
     assert it.driver._ledger.plan.now == 10
 
 
+def test_after_a_crash_the_same_epoch_runs_again_with_nothing_kept_of_the_first_time() -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    class Sees(ms.Computation[int]):
+        out: ms.Output[int]
+
+        def process_record(self, record: ms.Record[Event]) -> None:
+            seen.append((record.value.word, self.state, self.now))
+            self.state += 1
+            self.out.produce(self.state, timestamp=record.timestamp)
+
+    class Crashing(Driver):
+        def epoch(self, *, always: bool = False) -> bool:
+            self.crash()
+            self._now = self._now + ms.SECOND
+            return super().epoch(always=always)
+
+    topology, sees = ms.Topology("test"), Sees()
+    events = inject(topology)
+    topology.compute("sees", sees).reads(events)
+    driver = Crashing(topology)
+    driver.send(events, Event(word="x"))
+    assert seen == [("x", 0, 0), ("x", 0, 0)]
+    assert driver.state("sees", "k") == 1
+    assert [record.value for record in driver.read(sees.out)] == [1]
+
+
 def test_keys_without_state_or_timers_are_not_counted() -> None:
     it = Alone(Echo())
     assert it.driver.keys("it") == 0

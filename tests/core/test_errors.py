@@ -262,6 +262,28 @@ def test_a_map_that_raises_goes_by_the_policy() -> None:
     assert it.state() == 1
 
 
+@pytest.mark.parametrize("errors", ms.Errors)
+def test_a_late_record_that_cannot_be_diverted_goes_by_the_policy(errors: ms.Errors) -> None:
+    class Diverts(ms.Computation[int]):
+        late: ms.Output[int]
+
+        def process_record(self, record: ms.Record[int]) -> None:
+            self.state += 1
+
+    computation = Diverts()
+    read: Callable[[ms.Stream[Event]], ms.Stream[int]] = lambda events: events.map(lambda event: 1 // len(event.word))  # noqa: E731
+    it = Alone(computation, errors=errors, late=ms.Divert(computation.late), read=read)
+    it.advance(10)
+    if errors is ms.Errors.FAIL:
+        with pytest.raises(ms.RecordError, match=r"record injector events/0/0 of stream 'events': ZeroDivisionError"):
+            it.send(Event(at=1))
+        return
+    it.send(Event(at=1), Event(at=2, word="x"))
+    assert [record.value for record in it.driver.read(computation.late)] == [1]
+    tally = it.tally
+    assert (tally.received, tally.applied, tally.diverted, tally.dead, len(it.driver.dead_letters())) == (2, 0, 1, 1, 1)
+
+
 def test_one_reader_may_fail_where_another_does_not() -> None:
     topology = ms.Topology("test")
     events = inject(topology)

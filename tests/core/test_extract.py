@@ -61,6 +61,14 @@ def test_an_explicit_low_watermark_is_what_the_source_says(complete: object) -> 
     assert found.timestamp == NOON
 
 
+def test_an_explicit_low_watermark_far_in_the_future_is_not_believed_but_the_end_of_time_is() -> None:
+    told = {"low_watermark": ms.Explicit(lambda click: click.complete)}
+    assert extract(Click(complete=NOON + ms.DAY), **told).complete == NOON + ms.DAY
+    assert extract(Click(complete=ms.END_OF_TIME), **told).complete == ms.END_OF_TIME
+    with pytest.raises(FarFuture, match=r"^its low watermark 2024-05-18T12:00:00.000001Z is far after the clock; allow it with inject"):
+        extract(Click(complete=NOON + ms.DAY + 1), **told)
+
+
 @pytest.mark.parametrize("key", [None, 5, b"ann", ["ann"]])
 def test_a_key_that_is_no_text_is_refused(key: object) -> None:
     with pytest.raises(Refused) as caught:

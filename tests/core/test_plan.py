@@ -10,7 +10,7 @@ from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.epoch import Report, Summary, Tally
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.low_watermark import LowWatermark, Mark
-from millstream.core.plan import Ledger, Plan, Source, before_all, first_epoch, no_ledger, of_table, plan_epoch
+from millstream.core.plan import QUIET_COMMITS, Ledger, Plan, Source, before_all, first_epoch, no_ledger, of_table, plan_epoch
 from millstream.core.row import Minima
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
 from tests.core.alone import Event, inject
@@ -128,6 +128,17 @@ def test_the_end_of_the_input_waits_for_a_hold() -> None:
     assert it.run(clock=99) is None
 
 
+def test_many_commits_that_bring_nothing_make_an_epoch_due_that_says_they_were_seen() -> None:
+    it = Planning()
+    it.backlog.add("injector events", [], Position(QUIET_COMMITS))
+    assert it.plan() is None
+    it.backlog.add("injector events", [], Position(QUIET_COMMITS + 1))
+    plan = it.run()
+    assert plan is not None
+    assert plan.positions["injector events"] == Position(QUIET_COMMITS + 1)
+    assert it.plan() is None
+
+
 def test_the_wall_clock_never_goes_back() -> None:
     it = Planning()
     it.run(clock=9, always=True)
@@ -233,6 +244,15 @@ def test_counts_add_up() -> None:
         it.ledger = it.ledger.after(plan, [Summary(0, {}, tallies), Summary(1, {}, tallies)], {"first.counts": 3})
     assert it.ledger.tallies == {"first": Tally(*(4 * number for number in range(1, 9)))}
     assert it.ledger.produced == {"first.counts": 6}
+
+
+def test_the_last_epoch_with_something_to_do_is_remembered_for_each() -> None:
+    it = Planning()
+    it.run(Summary(0, {}, {"first": Tally(received=1)}), Summary(1, {}, {"second": Tally(received=1)}), always=True)
+    plan = it.run(always=True)
+    assert plan is not None
+    it.ledger = it.ledger.after(plan, [Summary(0, {}, {"first": Tally(received=1)})], {"first.counts": 1})
+    assert it.ledger.latest == {"first": 1, "second": 0, "first.counts": 1}
 
 
 def test_a_ledger_is_left_as_it_was() -> None:

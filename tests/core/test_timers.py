@@ -302,6 +302,20 @@ def test_a_time_that_is_no_timestamp_is_refused(when: object) -> None:
         it.send(Event())
 
 
+@pytest.mark.parametrize("hold", [1.5, "10", True])
+def test_a_hold_that_is_no_timestamp_is_refused(hold: object) -> None:
+    it = Alone(Timers(lambda it, record: it.set_timer("a", at=ms.Timestamp(20), hold=hold)))  # type: ignore[arg-type]
+    with pytest.raises(ms.RecordError, match=r"set_timer\('a'\): hold is .*; give a ms.Timestamp"):
+        it.send(Event())
+
+
+@pytest.mark.parametrize("tag", [5, None, b"a"])
+def test_a_tag_that_is_no_text_is_refused(tag: object) -> None:
+    it = Alone(Timers(lambda it, record: it.set_timer(tag, at=ms.Timestamp(20))))  # type: ignore[arg-type]
+    with pytest.raises(ms.RecordError, match=r"set_timer: tag is .*; a tag is text: use str\(...\)"):
+        it.send(Event())
+
+
 def test_a_hold_after_its_timer_is_refused() -> None:
     it = Alone(Timers(lambda it, record: it.set_timer("a", at=ms.Timestamp(5), hold=ms.Timestamp(6))))
     with pytest.raises(ms.RecordError, match=r"set_timer\('a'\): hold .*06Z is after at .*05Z; hold what the timer will produce"):
