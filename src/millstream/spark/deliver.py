@@ -33,7 +33,7 @@ from millstream.spark.failure import reported
 from millstream.spark.targets import DeliverySettings
 from millstream.timestamp import describe
 
-WAIT = 5.0
+WAIT = 10.0
 POLL = 0.05
 ROWS_A_PART = 200_000  # of one task; it must not depend on the machine, for a repeated epoch has the same parts
 ROWS_AN_EPOCH = 1_000_000

@@ -32,7 +32,7 @@ from millstream.spark.ship import mill_of, unpack
 from millstream.spark.wire import ARRIVALS, PRODUCTIONS, Routing, from_blob, productions_blob, read_arrivals, split, summary_of, to_blob
 from millstream.timestamp import Timestamp
 
-WAIT = 5.0  # seconds that a quiet planner waits before it lets Spark ask again
+WAIT = 10.0  # seconds that a quiet planner waits before it lets Spark ask again
 ROWS_A_TASK = 20_000  # fewer are not worth a task of their own
 
 

@@ -23,6 +23,8 @@ from millstream.log.table import Table, newest_note, read_commit, tail
 from millstream.timestamp import Timestamp
 
 POLL = 0.02  # seconds between two looks at the log; a look costs one failed open for each table
+QUIET_POLL = 0.05  # when nothing has come for a while
+QUIET_AFTER = 2.0
 MANIFESTS_KEPT = 3
 
 
@@ -82,6 +84,7 @@ class Planner:
         self._sources = {name: Source() for name in graph.injections}
         self._planned: tuple[int, list[LogFile]] | None = None
         self._told: MillState | None = None
+        self._busy = 0.0  # when something last came
 
     def next_plan(self, start: Plan, *, wait: float) -> Plan | None:
         """Publish the epoch of `start`, then plan the one after it; None if nothing is due within `wait` seconds."""
@@ -89,6 +92,7 @@ class Planner:
             return first_epoch(self._graph, clock=self._clock(), buckets=self._buckets)
         ledger = self._publish(start)
         deadline = time.monotonic() + wait
+        told: tuple[bool, Timestamp | None] | None = None
         look, timers_at = True, ledger.next_wall(self._graph.nodes)
         patient = any(injection.low_watermark.idle_after is not None for injection in self._graph.injections.values())
         while True:
@@ -97,15 +101,20 @@ class Planner:
             clock = self._clock()
             if not stopping and (look or clock >= timers_at or patient):
                 planned = plan_epoch(self._graph, ledger, self._backlog, self._sources, clock=clock, limits=self._limits)
+                self._busy = time.monotonic()
                 if planned is not None:
                     self._planned = (planned[0].epoch, planned[1])
                     self._tell(clock, idle=False, stopped=False, drained=False)
                     return planned[0]
                 look = False
-            self._tell(clock, idle=True, stopped=stopping, drained=self._drained(ledger))
-            if time.monotonic() >= deadline:
+                told = None
+            if told != (stopping, clock if self._scripted else None):  # an idle run says nothing twice
+                told = (stopping, clock if self._scripted else None)
+                self._tell(clock, idle=True, stopped=stopping, drained=self._drained(ledger))
+            now = time.monotonic()
+            if now >= deadline:
                 return None
-            time.sleep(POLL)
+            time.sleep(POLL if now - self._busy < QUIET_AFTER else QUIET_POLL)
 
     def files(self, start: Plan, end: Plan) -> list[LogFile]:
         """The files that the epoch of `end` delivers: those just planned, or, when it is run again, found anew in the log."""

@@ -38,7 +38,7 @@ from millstream.spark.spool import Feeder
 from millstream.timestamp import DAY, Duration
 from millstream.topology import Topology
 
-WATCH = 0.1  # seconds between two looks at the queries
+WATCH = 0.25  # seconds between two looks at the queries
 MAINTAIN = 2.0  # seconds between two looks at the tables
 BUCKETS = 16
 PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
@@ -206,7 +206,7 @@ class Run:
         writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(self._name(f"inject {name}"))
         writer = writer.option("checkpointLocation", f"file://{self._folder.checkpoint(f'inject {name}')}")
         ends = bounded and not isinstance(injection.source, ValueSource)
-        writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="200 milliseconds")
+        writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="400 milliseconds")
         self._injectors[name] = writer.start()
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
