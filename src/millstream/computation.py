@@ -130,7 +130,7 @@ class Computation(ABC, Generic[S]):
         return typing.cast(S, (typing.get_origin(kept) or kept)())
 
     def encode_state(self, state: S) -> bytes | None:
-        """A codec of your own: bytes for a state. None (the default) leaves it to msgspec."""
+        """A codec of your own: bytes for a state. Without it, msgspec keeps the state by its declared type."""
         return None
 
     def decode_state(self, stored: bytes) -> S:
@@ -176,22 +176,25 @@ class Computation(ABC, Generic[S]):
         super().__init_subclass__(**kwargs)
         try:
             hints = typing.get_type_hints(cls)
+            if "process_record" in vars(cls):
+                cls._inputs = _taken(cls)
         except NameError as error:
-            raise TopologyError(f"{cls.__name__}: {error.name} is not known yet; define it above the class") from None
+            raise TopologyError(
+                f"{cls.__name__}: {error.name} is not known yet; define it above the class, outside of any function"
+            ) from None
         cls._outputs = dict(cls._outputs)
         for attribute, hint in hints.items():
             _take_output(cls, attribute, hint)
         for base in getattr(cls, "__orig_bases__", ()):
             if typing.get_origin(base) is Computation:
                 (cls._state_type,) = typing.get_args(base)
-        if "process_record" in vars(cls):
-            cls._inputs = _taken(cls)
 
 
 def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None:
     if hint is Output:
         raise TopologyError(f"{cls.__name__}.{attribute}: say what it carries, such as Output[int]")
-    if typing.get_origin(hint) is not Output or attribute in cls._outputs:
+    said_again = attribute in vars(cls).get("__annotations__", {})
+    if typing.get_origin(hint) is not Output or (attribute in cls._outputs and not said_again):
         return
     if hasattr(Computation, attribute):
         raise TopologyError(f"{cls.__name__}.{attribute}: {attribute!r} belongs to Computation; choose another name")

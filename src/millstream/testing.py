@@ -120,13 +120,13 @@ class Driver:
 
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
         """Move the clocks on: the promise of all inputs (or of one), and the wall clock. Neither moves back."""
+        if now is not None:
+            self._now = max(self._now, now)
         if low_watermark is not None:
             for name in self._named(of):
                 old = self._sources[name].marks.get("")
                 complete = low_watermark if old is None else max(old.complete, low_watermark)
                 self._sources[name].marks[""] = Mark(complete, self._now)
-        if now is not None:
-            self._now = max(self._now, now)
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:

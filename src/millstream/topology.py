@@ -47,12 +47,27 @@ class Node(Generic[V]):
             raise TopologyError(f"{self.name!r} reads nothing; name a stream in reads(...)")
         if self.inputs:
             raise TopologyError(f"{self.name!r} has its streams already; name all of them in one call of reads(...)")
+        for stream in streams:
+            if not isinstance(stream, Stream):
+                raise TopologyError(f"{self.name!r} reads {stream!r}, which is no stream; give it an injected stream or an output")
         self._check_types(streams)
-        if isinstance(late, Divert) and late.to.owner is not self.computation:
+        if isinstance(late, Divert):
+            self._check_divert(late, streams)
+        elif not isinstance(late, Late):
+            raise TopologyError(f"{self.name!r}: late is {late!r}; give ms.Late.PROCESS, ms.Late.DROP or ms.Divert(an output)")
+        self.inputs, self.late = streams, late
+
+    def _check_divert(self, late: Divert[Any], streams: Iterable[Stream[Any]]) -> None:
+        if not isinstance(late.to, Output) or late.to.owner is not self.computation:
             raise TopologyError(
                 f"{self.name!r} diverts late records to an output of another computation; give it an output of its own for them"
             )
-        self.inputs, self.late = streams, late
+        into = late.to.value_type
+        for found in [stream.value_type for stream in streams]:
+            if not (found in (None, Any) or into is Any or typing.get_args(into) or _is_a(found, into)):
+                raise TopologyError(
+                    f"{self.name!r} diverts late {called(found)} to an output of {called(into)}; annotate it Output[{called(found)}]"
+                )
 
     def _check_types(self, streams: Iterable[Stream[Any]]) -> None:
         kind, taken = type(self.computation).__name__, type(self.computation)._inputs
@@ -60,12 +75,12 @@ class Node(Generic[V]):
             return
         carried = [stream.value_type for stream in streams]
         for found in carried:
-            if found is not None and found is not Any and found not in taken:
+            if found is not None and found is not Any and not any(_is_a(found, t) for t in taken):
                 raise TopologyError(
                     f"{self.name!r} reads a stream of {called(found)}, but {kind}.process_record takes "
                     f"{' | '.join(map(called, taken))}; widen its annotation or leave the stream out"
                 )
-        for missing in [t for t in taken if t not in carried and not any(c is None or c is Any for c in carried)]:
+        for missing in [t for t in taken if not any(c is None or c is Any or _is_a(c, t) for c in carried)]:
             raise TopologyError(
                 f"{kind}.process_record takes {called(missing)}, but no stream that {self.name!r} reads carries it; "
                 f"add one, or take it out of the annotation"
@@ -124,6 +139,8 @@ class Topology:
             raise TopologyError(f"{name!r}: {computation!r} is not a ms.Computation; derive its class from it")
         if _named("computation", name) in self.nodes:
             raise TopologyError(f"two computations are called {name!r}; a name keeps state apart: choose another")
+        if not isinstance(errors, Errors):
+            raise TopologyError(f"{name!r}: errors is {errors!r}; give ms.Errors.FAIL or ms.Errors.DEAD_LETTER")
         for other in self.nodes.values():
             if other.computation is computation:
                 raise TopologyError(f"{other.name!r} and {name!r} are the same instance of {type(computation).__name__}; make one for each")
@@ -147,9 +164,16 @@ class Topology:
             raise TopologyError(
                 f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory"
             )
+        if not isinstance(stream, Stream):
+            raise TopologyError(f"delivery {name!r}: {stream!r} is no stream; give it an injected stream or an output")
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
         self.deliveries[name] = Delivery(name, stream, target)
+
+
+def _is_a(found: Any, taken: Any) -> bool:
+    """Whether values of `found` may be taken for `taken`."""
+    return found == taken or (isinstance(found, type) and isinstance(taken, type) and issubclass(found, taken))
 
 
 def called(kind: Any) -> str:

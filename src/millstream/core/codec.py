@@ -30,11 +30,20 @@ class StateCodec:
     """How the state of a computation is kept: its own codec if it has one, else msgspec by its declared type."""
 
     def __init__(self, computation: Computation[Any]) -> None:
-        own = type(computation).encode_state is not Computation.encode_state
-        self.encode: Callable[[Any], bytes] = computation.encode_state if own else encode_kept  # type: ignore[assignment]
-        self.decode: Callable[[bytes], Any] = computation.decode_state if own else _kept_decoder(computation.state_type())
+        kind = type(computation)
+        encodes, decodes = kind.encode_state is not Computation.encode_state, kind.decode_state is not Computation.decode_state
+        if encodes and not decodes:
+            raise TopologyError(f"{kind.__name__} has encode_state but no decode_state; define both")
+        self.encode: Callable[[Any], bytes] = computation.encode_state if encodes else encode_kept  # type: ignore[assignment]
+        # decode_state alone reads what an older version of the code kept.
+        self.decode: Callable[[bytes], Any] = computation.decode_state if decodes else _kept_decoder(computation.state_type())
         self.fresh = computation.initial_state
-        self.initial: bytes = self.encode(self.fresh())
+        try:
+            self.initial: bytes = self.encode(self.fresh())
+        except TypeError as error:
+            raise TopologyError(f"the state of {kind.__name__} cannot be kept: {error}; define encode_state and decode_state") from None
+        if not isinstance(self.initial, bytes):
+            raise TopologyError(f"{kind.__name__}.encode_state returned {self.initial!r}; return bytes")
 
 
 def _kept_decoder(kind: Any) -> Callable[[bytes], Any]:

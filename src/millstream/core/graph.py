@@ -104,6 +104,11 @@ def compile_topology(topology: Topology) -> Graph:
             elif isinstance(origin, Injected):
                 injectors.append(origin.name)
             else:
+                if node.errors is Errors.DEAD_LETTER:
+                    raise TopologyError(
+                        f"{name!r} reads the dead letters and would send its own there, around and around; "
+                        f"place it with errors=ms.Errors.FAIL"
+                    )
                 producers += [other for other, placed in topology.nodes.items() if placed.errors is Errors.DEAD_LETTER]
                 injectors += topology.injected
         feeds[name] = (producers, injectors)

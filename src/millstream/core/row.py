@@ -29,7 +29,7 @@ class Minima(msgspec.Struct, array_like=True, frozen=True):
 
     def due(self, low_watermark: Timestamp, now: Timestamp) -> bool:
         """Whether one of the timers fires at these clocks; nothing fires at the end of time itself."""
-        return (self.low_watermark <= low_watermark and self.low_watermark < END_OF_TIME) or self.wall <= now
+        return (self.low_watermark <= low_watermark and self.low_watermark < END_OF_TIME) or (self.wall <= now and self.wall < END_OF_TIME)
 
 
 NOTHING = Minima()

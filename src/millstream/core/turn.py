@@ -14,7 +14,7 @@ from millstream.core.graph import DEAD_LETTERS, NodePlan
 from millstream.core.row import Pending, Row, keep, timers_of
 from millstream.errors import RecordError, TopologyError
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
-from millstream.timestamp import END_OF_TIME, Timestamp, describe, to_timestamp
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe, to_timestamp
 
 EARLIEST = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
 LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
@@ -103,10 +103,12 @@ class Turn:
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
         if type(tag) is not str:
             raise TopologyError(f"set_timer: tag is {tag!r}; a tag is text: use str(...)")
-        if hold is not None and type(hold) is not int:  # type: ignore[comparison-overlap]
+        if hold is not None and (type(hold) is not int or not START_OF_TIME <= hold <= END_OF_TIME):  # type: ignore[comparison-overlap]
             raise TopologyError(f"set_timer({tag!r}): hold is {hold!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
-        if type(at) is not int:  # type: ignore[comparison-overlap]
+        if type(at) is not int or not START_OF_TIME <= at <= END_OF_TIME:  # type: ignore[comparison-overlap]
             raise TopologyError(f"set_timer({tag!r}): at is {at!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+        if clock.__class__ is not Clock:
+            raise TopologyError(f"set_timer({tag!r}): clock is {clock!r}; give ms.Clock.LOW_WATERMARK or ms.Clock.WALL")
         wall = clock is Clock.WALL
         if hold is None:
             hold = None if wall else at
@@ -204,7 +206,9 @@ class Turn:
             if not self._forgives:
                 raise failure from error
             self._undo(before)
-            self._bury(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", min(timer.at, self._now))
+            # At what it holds, so that it is not late for who reads it.
+            timestamp = min(max(timer.at if timer.hold is None else timer.hold, EARLIEST), LATEST)
+            self._bury(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", timestamp)
 
     # When code raises and the computation forgives, all that it did is undone and a dead letter is sent.
 
