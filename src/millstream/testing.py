@@ -100,6 +100,7 @@ class Driver:
         self._log: dict[str, list[_Stored]] = {name: [] for name in self._graph.streams}
         self._versions = dict.fromkeys(self._graph.tables, 0)
         self._planned: tuple[Plan, list[LogFile]] | None = None
+        self._crashing = False
 
     def send(self, stream: Stream[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it."""
@@ -146,12 +147,12 @@ class Driver:
         if self._planned is None:
             return False
         plan, files = self._planned
-        try:
-            summaries, produced = self._work(plan, files)
-        except Exception:
-            for shelf in self._shelves:  # the run has failed; its state is that of the epoch before
-                shelf.forget()
-            raise
+        if self._crashing:
+            self._crashing = False
+            self._attempt(plan, files)
+            self._forget()
+            self._mill = Mill(self._graph)
+        summaries, produced = self._attempt(plan, files)
         for shelf in self._shelves:
             shelf.commit()
         for file in files:
@@ -163,16 +164,12 @@ class Driver:
         return True
 
     def crash(self) -> None:
-        """A crash at the end of the next epoch, just before it is committed: all that it did is gone.
+        """The next epoch crashes at its end, just before it is committed: all that it did is gone.
 
-        The plan of an epoch stands before it runs, so the same one runs again, with the same records and clocks.
+        The plan of an epoch stands before it runs, so the same one runs again, with the same records and clocks. If one is
+        under way that failed, it is the one that crashes.
         """
-        self._plan()
-        if self._planned is not None:
-            self._work(*self._planned)
-        for shelf in self._shelves:
-            shelf.forget()
-        self._mill = Mill(self._graph)
+        self._crashing = True
 
     def _plan(self, *, always: bool = False) -> None:
         if self._planned is None:
@@ -180,6 +177,17 @@ class Driver:
             self._planned = plan_epoch(
                 self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=limits, always=always
             )
+
+    def _attempt(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
+        try:
+            return self._work(plan, files)
+        except Exception:
+            self._forget()  # the run has failed; its state is that of the epoch before
+            raise
+
+    def _forget(self) -> None:
+        for shelf in self._shelves:
+            shelf.forget()
 
     def _work(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
         """Run an epoch; what it changes in the shelves is not committed yet."""
