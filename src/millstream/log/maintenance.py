@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
-from millstream.log.staged import read_records, stage
+from millstream.log.staged import ROWS_A_FILE, read_records, stage
 from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
 from millstream.timestamp import Duration, Timestamp
 
@@ -128,15 +128,16 @@ class Keeper:
                 self._small.setdefault(file.stream, []).append(file)
         for stream, files in list(self._small.items()):
             if len(files) >= COMPACT_FROM or sum(file.rows for file in files) >= COMPACT_ROWS:
-                self._merge(stream, files)
-                del self._small[stream]
+                # What is still small is merged again: the number of live files follows the records, not the epochs.
+                self._small[stream] = [file for file in self._merge(stream, files) if file.size < SMALL and file.rows < ROWS_A_FILE]
 
-    def _merge(self, stream: str, files: list[Small]) -> None:
+    def _merge(self, stream: str, files: list[Small]) -> list[Small]:
+        """Make as few files of these as can be; returns those that hold their records now."""
         table = DeltaTable(str(self._path))
         live = {file.path for file in live_files(table, self._name)}
         present = [file for file in files if file.path in live]
         if len(present) < 2:
-            return
+            return present
         whole = pa.concat_tables([read_records(self._path / file.path) for file in present])
         now = int(time.time() * 1000)
         made = stage(self._path, stream, whole, epoch=max(epoch_of(file.path) for file in present))
@@ -145,6 +146,8 @@ class Keeper:
         if not self._commit(table, actions):
             for file in made:
                 (self._path / file.path).unlink()
+            return present
+        return [LiveFile(self._name, f.path, stream, f.rows, f.size, Timestamp(now * 1000)) for f in made]
 
     def _retire(self, table: DeltaTable, read: int) -> None:
         """Files older than the retention whose epochs all have read leave the table."""
