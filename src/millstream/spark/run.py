@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -123,10 +123,13 @@ class Run:
         with self._looking:
             self._halting.set()
         if not self._ended.is_set():
-            self._stop_inputs()
-            (self._folder.run / "stop").touch()
-            self._wait_for(lambda: self._mill_says(lambda state: state.stopped), PATIENCE)
-            self._end()
+            try:
+                self._stop_inputs()
+                (self._folder.run / "stop").touch()
+                self._wait_for(lambda: self._mill_says(lambda state: state.stopped), PATIENCE)
+                self._end()
+            except (Py4JError, ConnectionError) as error:  # Spark went away under our hands
+                self._fail("stopping", error)
         self._raise()
 
     def drain(self) -> None:
@@ -356,8 +359,10 @@ class Run:
         told = told_in(text)
         if told is not None:
             cause = told.message
-        elif isinstance(error, Py4JError | ConnectionError):
+        elif isinstance(error, Py4JNetworkError | ConnectionError):
             cause = f"Spark's Java process died ({type(error).__name__})"
+        elif isinstance(error, Py4JJavaError):
+            cause = f"{where} stopped: {(text.splitlines() + [text])[1].removeprefix(': ')}"  # the first line names a handle of ours
         elif isinstance(error, MillstreamError):
             cause = text
         else:
@@ -387,7 +392,7 @@ class Run:
             self._stop_queries()
             self._lock.release()
         except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
-            self._failure = self._failure or RunFailed(f"Spark's Java process died: {error}", str(error), str(self._words))
+            self._failure = self._failure or RunFailed(f"Spark's Java process died ({type(error).__name__})", str(error), str(self._words))
         finally:
             self._ended.set()
 
