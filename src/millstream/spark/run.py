@@ -362,7 +362,7 @@ class Run:
         elif isinstance(error, Py4JNetworkError | ConnectionError):
             cause = f"Spark's Java process died ({type(error).__name__})"
         elif isinstance(error, Py4JJavaError):
-            cause = f"{where} stopped: {(text.splitlines() + [text])[1].removeprefix(': ')}"  # the first line names a handle of ours
+            cause = f"{where} stopped: {[*text.splitlines(), text][1].removeprefix(': ')}"  # the first line names a handle of ours
         elif isinstance(error, MillstreamError):
             cause = text
         else:
