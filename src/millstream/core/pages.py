@@ -171,7 +171,7 @@ class Pages:
             minima = self._chunk(chunk)
             self._store.put(f"{self._computation}/c{chunk}", _encode(minima))
             directory.chunks[chunk] = least(minima)
-        changed = bool(self._dirty or self._emptied)
+        changed = bool(self._dirty)  # a merge touches the page that it merges into
         self._dirty, self._emptied = set(), set()
         return changed
 
@@ -189,7 +189,6 @@ class Pages:
         for key in moved:
             del page[key]
         self._cache[new] = moved
-        self._emptied.discard(new)
         self._dirty |= {old, new}
 
     def _merge(self) -> None:
