@@ -67,7 +67,7 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
         second = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
         assert second.returncode == 1
         assert "another run holds" in second.stderr
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)  # as Ctrl-C does
         words = process.communicate(timeout=180)[1]
         assert process.returncode == 0, words
     finally:

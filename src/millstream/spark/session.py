@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -126,13 +128,25 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
     if words is None:
-        return builder.getOrCreate()
+        with _interrupts_as_they_are():
+            return builder.getOrCreate()
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
-    with _standard_error_to(words):
+    with _standard_error_to(words), _interrupts_as_they_are():
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+@contextmanager
+def _interrupts_as_they_are() -> Iterator[None]:
+    """Spark takes Ctrl-C for itself and cancels its jobs; whoever has called us may have other plans."""
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, kept)
 
 
 @contextmanager
