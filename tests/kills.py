@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import itertools
 import json
+import os
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,88 +21,16 @@ import psutil
 from deltalake import DeltaTable
 
 import millstream as ms
+from millstream.core.graph import compile_topology
 from millstream.core.plan import Ledger
+from millstream.log.status import status_of
 from millstream.log.table import newest_version, read_commit
+from tests.checker import Checker
+from tests.invariants import contiguous_ledger, low_watermarks_monotone
+from tests.program import WINDOW, Click, Total, Visits, topology_of
 
+SABOTAGE = Path(__file__).parent / "sabotage"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-WINDOW = 10 * ms.SECOND
-
-
-@dataclass(frozen=True)
-class Click:
-    user: str
-    page: str
-    at: datetime
-
-
-@dataclass(frozen=True)
-class Visits:
-    page: str
-    clicks: int
-
-
-class PerUser(ms.Computation[dict[str, int]]):
-    """A user's clicks on each page, window by window."""
-
-    visits: ms.Output[Visits]
-
-    def process_record(self, record: ms.Record[Click]) -> None:
-        end = ms.floor(record.timestamp, WINDOW) + WINDOW
-        slot = f"{int(end)} {record.value.page}"
-        self.state[slot] = self.state.get(slot, 0) + 1
-        self.set_timer(slot, at=end)
-
-    def process_timer(self, timer: ms.Timer) -> None:
-        clicks = self.state.pop(timer.tag)
-        self.visits.produce(Visits(timer.tag.split()[1], clicks), timestamp=timer.at)
-
-
-class PerPage(ms.Computation[dict[str, int]]):
-    """A page's clicks of all users, window by window."""
-
-    clicks: ms.Output[int]
-
-    def process_record(self, record: ms.Record[Visits]) -> None:
-        slot = f"{int(record.timestamp)}"
-        self.state[slot] = self.state.get(slot, 0) + record.value.clicks
-        self.set_timer(slot, at=record.timestamp + WINDOW, hold=record.timestamp)
-
-    def process_timer(self, timer: ms.Timer) -> None:
-        assert timer.hold is not None
-        self.clicks.produce(self.state.pop(timer.tag), timestamp=timer.hold)
-
-
-@dataclass
-class Total:
-    clicks: int = 0
-    windows: int = 0
-
-
-class Growing(ms.Computation[Total]):
-    """A page's clicks since the beginning, told once a window, in order."""
-
-    totals: ms.Output[Total]
-
-    def process_record(self, record: ms.Record[int]) -> None:
-        self.state.clicks += record.value
-        self.state.windows += 1
-        self.totals.produce(Total(self.state.clicks, self.state.windows), timestamp=record.timestamp)
-
-
-def topology_of(clicks: Path, out: Path) -> ms.Topology:
-    """Three computations, keyed by user and by page. Nothing in it depends on how records fall into epochs."""
-    topology = ms.Topology("clicks")
-    source = ms.files(f"{clicks}/*.jsonl", Click, bounded=True)
-    stream = topology.inject(
-        "clicks", source, key=lambda c: c.user, timestamp=lambda c: c.at, low_watermark=ms.BoundedDisorder(5 * ms.SECOND)
-    )
-    per_user, per_page, growing = PerUser(), PerPage(), Growing()
-    topology.compute("per-user", per_user).reads(stream)
-    topology.compute("per-page", per_page).reads(per_user.visits.by(lambda visits: visits.page))
-    topology.compute("growing", growing).reads(per_page.clicks)
-    topology.deliver("visits", per_user.visits, ms.delta(str(out / "visits")))
-    topology.deliver("totals", growing.totals, ms.delta(str(out / "totals")))
-    return topology
 
 
 def write_clicks(folder: Path, *, records: int, files: int, seed: int) -> None:
@@ -166,24 +95,53 @@ def ledgers(run: Path) -> Iterator[Ledger]:
 
 def check_ledgers(run: Path) -> int:
     """Epochs follow each other without a gap, and no low watermark moves back; returns how many epochs there were."""
-    last: Ledger | None = None
-    epochs = 0
-    for ledger in ledgers(run):
-        if last is not None:
-            assert ledger.plan.epoch == last.plan.epoch + 1, (ledger.plan.epoch, last.plan.epoch)
-            assert ledger.plan.now >= last.plan.now
-            for name, old in last.plan.low_watermarks.items():
-                assert ledger.plan.low_watermarks[name].input >= old.input, (ledger.plan.epoch, name)
-            for name, promise in last.plan.promises.items():
-                assert ledger.plan.promises[name] >= promise
-        last, epochs = ledger, epochs + 1
-    return epochs
+    found = list(ledgers(run))
+    for before, after in itertools.pairwise(found):
+        contiguous_ledger(before, after)
+        low_watermarks_monotone(before, after)
+    return len(found)
 
 
-def start(base: Path) -> subprocess.Popen[bytes]:
+def check(base: Path) -> int:
+    """A drained run: delivered is what must be, every timer fired once, and the log keeps the invariants; returns its epochs."""
+    want = expected(base / "clicks")
+    assert delivered(base / "out") == want
+    fired = {name: computation.tally.fired for name, computation in status_of(base / "run").computations.items()}
+    assert fired == timers(want)
+    checker = Checker(base / "run", compile_topology(topology_of(base / "clicks", base / "out")))
+    checker.end()
+    return checker.epochs
+
+
+def timers(want: dict[str, Counter[str]]) -> dict[str, int]:
+    """How many timers each computation fires: one for each of its windows."""
+    return {"per-user": want["visits"].total(), "per-page": want["totals"].total(), "growing": 0}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that befalls a run; see `tests/sabotage`."""
+
+    point: str
+    deed: str = "kill all"
+    epoch: int = 0  # the first in which it may happen
+
+    def fired(self, base: Path) -> Path:
+        return base / "fired" / f"{self.point}.json"
+
+    def environment(self, base: Path) -> dict[str, str]:
+        self.fired(base).parent.mkdir(exist_ok=True)
+        told = {**asdict(self), "fired": str(self.fired(base)), "folder": str(base / "run"), "root": str(base / "root")}
+        return {"MILLSTREAM_FAULT": json.dumps(told), "PYTHONPATH": f"{SABOTAGE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+def start(base: Path, fault: Fault | None = None, *, log: str = "run.log") -> subprocess.Popen[bytes]:
     """The topology in a process of its own."""
-    with (base / "run.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "tests.kills", str(base)], stdout=log, stderr=log)
+    environment = {**os.environ, **(fault.environment(base) if fault else {})}
+    with (base / log).open("ab") as words:
+        process = subprocess.Popen([sys.executable, "-m", "tests.program", str(base)], stdout=words, stderr=words, env=environment)
+    (base / "root").write_text(str(process.pid))
+    return process
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> int:
@@ -195,15 +153,3 @@ def kill_tree(process: subprocess.Popen[bytes]) -> int:
     psutil.wait_procs(family, timeout=10)
     process.wait()
     return len(family)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("base", type=Path)
-    base: Path = parser.parse_args().base
-    options = ms.Options(records_an_epoch=4_000, bytes_an_epoch=200_000)
-    ms.run(topology_of(base / "clicks", base / "out"), at=base / "run", until=ms.DRAINED, options=options)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,7 @@
-"""`make soak`: kill -9 of the whole process tree at random moments, again and again; then nothing is lost and nothing doubled."""
+"""`make soak`: kill -9 of the whole process tree at random moments, again and again; then nothing is lost and nothing doubled.
+
+A checker reads the log beside it all the time, as any reader may, and checks every epoch as it appears.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.core.graph import compile_topology
 from millstream.log.folder import read_json
 from millstream.log.status import Owner, status_of
-from tests.kills import check_ledgers, delivered, expected, kill_tree, start, write_clicks
+from tests.checker import Checker, Watching, watching
+from tests.kills import delivered, expected, kill_tree, start, timers, write_clicks
+from tests.program import topology_of
+
+FIRST = 120.0  # seconds that a run has to take over its folder
+LAST = 1800.0  # seconds for the rest of the work, when nobody kills any more
+LONGEST = 16.0  # seconds that it may live after that
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,8 @@ class Outcome:
 
     kills: int
     killed_under_way: int  # kills that hit after the run had owned its folder
-    epochs: int
+    epochs: int  # all of them checked
+    looks: int  # of the checker, while runs were under way
     records: int
     lost: int
     doubled: int
@@ -30,33 +41,51 @@ class Outcome:
 
 def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int) -> Outcome:
     """Kill until the time is over, the kills are used up or the run has ended by itself; then let it drain, and compare."""
-    chance = random.Random(seed)
     write_clicks(base / "clicks", records=records, files=max(20, records // 1000), seed=seed)
-    deadline = time.monotonic() + seconds
-    kills = under_way = 0
-    while kills < most_kills and time.monotonic() < deadline:
-        process = start(base)
-        if chance.random() < 0.9:
-            _wait(process, lambda pid=process.pid: _owner(base / "run") is not None and _owner(base / "run").process == pid, 120)  # type: ignore[misc, union-attr]
-        patience = chance.uniform(0, 30)
-        _wait(process, lambda: False, patience)
-        if process.poll() is not None:
-            if process.returncode != 0:
-                raise RuntimeError((base / "run.log").read_text()[-3000:])
-            break
-        owner = _owner(base / "run")
-        kill_tree(process)
-        kills, under_way = kills + 1, under_way + (owner is not None and owner.process == process.pid)
-        print(f"kill {kills}, {patience:.0f} s after it began:", _progress(base / "run"), flush=True)
-    process = start(base)
-    if process.wait() != 0:
-        raise RuntimeError((base / "run.log").read_text()[-3000:])
+    checker = Checker(base / "run", compile_topology(topology_of(base / "clicks", base / "out")))
+    with watching(checker) as beside:
+        kills, under_way = _kill_again_and_again(base, beside, seconds=seconds, most=most_kills, chance=random.Random(seed))
+        last = start(base)
+        _wait(last, lambda: beside.error is not None, LAST)
+        _sound(base, last, beside)
+    checker.end()
     want, have = expected(base / "clicks"), delivered(base / "out")
-    lost = sum(sum((want[name] - have[name]).values()) for name in want)
-    doubled = sum(sum((have[name] - want[name]).values()) for name in want)
-    fired = {name: c.tally.fired for name, c in status_of(base / "run").computations.items()}
-    assert fired["per-user"] == sum(want["visits"].values()), "a timer fired twice or never"
-    return Outcome(kills, under_way, check_ledgers(base / "run"), records, lost, doubled)
+    lost = sum((want[name] - have[name]).total() for name in want)
+    doubled = sum((have[name] - want[name]).total() for name in want)
+    fired = {name: computation.tally.fired for name, computation in status_of(base / "run").computations.items()}
+    assert fired == timers(want), "a timer fired twice or never"
+    return Outcome(kills, under_way, checker.epochs, beside.looks, records, lost, doubled)
+
+
+def _kill_again_and_again(base: Path, beside: Watching, *, seconds: float, most: int, chance: random.Random) -> tuple[int, int]:
+    """How many kills, and how many of them of a run that owned the folder."""
+    run, deadline = base / "run", time.monotonic() + seconds
+    kills = under_way = 0
+    while kills < most and time.monotonic() < deadline:
+        process = start(base)
+        owned = lambda pid=process.pid: _owner(run) == pid  # noqa: E731
+        if chance.random() < 0.9:  # the others are killed wherever their start has come to
+            _wait(process, owned, FIRST)
+        patience = chance.uniform(0, LONGEST)
+        _wait(process, lambda: beside.error is not None, patience)
+        if process.poll() is not None or beside.error is not None:
+            _sound(base, process, beside)
+            break
+        under_way += owned()
+        kills += 1
+        kill_tree(process)
+        print(f"kill {kills}, {patience:.0f} s after it began:", _progress(run), flush=True)
+    return kills, under_way
+
+
+def _sound(base: Path, process: subprocess.Popen[bytes], beside: Watching) -> None:
+    """The run has ended well, and the checker has nothing to say."""
+    if process.poll() is None:
+        kill_tree(process)
+    if beside.error is not None:
+        raise beside.error
+    if process.returncode != 0:
+        raise RuntimeError((base / "run.log").read_text()[-3000:])
 
 
 def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool], seconds: float) -> None:
@@ -65,8 +94,9 @@ def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool], secon
         time.sleep(0.05)
 
 
-def _owner(run: Path) -> Owner | None:
-    return read_json(run / "run" / "owner.json", Owner)
+def _owner(run: Path) -> int | None:
+    owner = read_json(run / "run" / "owner.json", Owner)
+    return None if owner is None else owner.process
 
 
 def _progress(run: Path) -> str:
@@ -85,11 +115,12 @@ def main() -> None:
     told = parser.parse_args()
     print(f"seed {told.seed}")
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        records = told.records or int(told.seconds * 600)
+        records = told.records or int(told.seconds * 100)
         outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
     print(
-        f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, {outcome.records:,} records: "
-        f"{outcome.lost} lost, {outcome.doubled} doubled; low watermarks never moved back, every timer fired once"
+        f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
+        f"as it appeared in {outcome.looks} looks, {outcome.records:,} records: {outcome.lost} lost, {outcome.doubled} doubled; "
+        f"low watermarks never moved back, every timer fired once"
     )
     if outcome.lost or outcome.doubled:
         raise SystemExit(1)

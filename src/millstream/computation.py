@@ -175,7 +175,7 @@ class Computation(ABC, Generic[S]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         try:
-            hints = typing.get_type_hints(cls)
+            hints = _own_hints(cls)
             if "process_record" in vars(cls):
                 cls._inputs = _taken(cls)
         except NameError as error:
@@ -188,6 +188,17 @@ class Computation(ABC, Generic[S]):
         for base in getattr(cls, "__orig_bases__", ()):
             if typing.get_origin(base) is Computation:
                 (cls._state_type,) = typing.get_args(base)
+
+
+def _own_hints(cls: type[Computation[Any]]) -> dict[str, Any]:
+    """What the class and its mixins are annotated with. Another computation that it extends has been looked at when it was
+    made; where it has come by pickle, the names in its annotations may not even be known."""
+    hints: dict[str, Any] = {}
+    for one in reversed(cls.__mro__):
+        if one is cls or not issubclass(one, Computation):
+            body = {"__annotations__": vars(one).get("__annotations__", {}), "__module__": one.__module__}
+            hints |= typing.get_type_hints(type(one.__name__, (), body), localns=dict(vars(one)))
+    return hints
 
 
 def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None:

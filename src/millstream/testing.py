@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrivals, Summary
-from millstream.core.extract import Extractor
-from millstream.core.graph import MILL, compile_topology, table_of
-from millstream.core.low_watermark import Mark
+from millstream.core.epoch import Arrivals, Summary, Tally
+from millstream.core.extract import Extractor, FarFuture, Refused
+from millstream.core.graph import DEAD_LETTERS, MILL, compile_topology, table_of
+from millstream.core.low_watermark import LowWatermark, merge
 from millstream.core.mill import Mill
 from millstream.core.pages import Bucket, bucket_of
 from millstream.core.plan import Plan, Source, no_ledger, plan_epoch
 from millstream.core.route import Router
 from millstream.core.row import timers_of
 from millstream.errors import TopologyError
-from millstream.injector import Injected
-from millstream.record import DeadLetter, Record, Timer
+from millstream.injector import Injected, Injection
+from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.stream import Stream
-from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 from millstream.topology import Topology
 
 V = TypeVar("V")
 
 BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
+SHOWN_RECORDS = 5  # of each stream, by `describe`
+SHOWN_CHARACTERS = 200  # of each value
 
-_Stored = tuple[str, bytes, Timestamp]  # key, value and timestamp of a record in the log
+
+class _Stored(NamedTuple):
+    """A record as it lies in the log. Its id is table, epoch and sequence, numbered as on Spark: bucket, then place."""
+
+    id: tuple[str, int, int]
+    key: str
+    value: bytes
+    timestamp: Timestamp
 
 
 class _Shelf:
@@ -84,17 +95,23 @@ def _arrivals(records: list[_Waiting]) -> Arrivals:
 
 
 class Driver:
-    """Runs the real core: the same planning, rows, timers and low watermarks as on Spark, epoch by epoch."""
+    """Runs the real core: the same planning, rows, timers and low watermarks as on Spark, epoch by epoch.
 
-    def __init__(self, topology: Topology, *, now: Timestamp = BEGINNING) -> None:
+    The wall clock starts at `now`. Only a driver that was told the time judges the far future as an injector does.
+    """
+
+    _limits = Limits(1_000_000, 1 << 40)  # of an epoch
+
+    def __init__(self, topology: Topology, *, now: Timestamp | None = None) -> None:
         self._graph = compile_topology(topology)
         self._mill = Mill(self._graph)
         self._routers = [Router(read) for read in self._graph.inputs]
         self._extractors = {name: Extractor(injection) for name, injection in self._graph.injections.items()}
         self._ledger = no_ledger(self._graph)
-        self._backlog = Backlog(self._graph.tables, {read.stream.name for read in self._graph.inputs})
+        self._read = {read.stream.name for read in self._graph.inputs}
+        self._backlog = Backlog(self._graph.tables, self._read)
         self._sources = {name: Source() for name in self._graph.injections}
-        self._now = now
+        self._now, self._told_time = BEGINNING if now is None else now, now is not None
         self._shelves = [_Shelf() for _ in range(BUCKETS)]
         self._batches: dict[str, list[_Stored]] = {}
         self._log: dict[str, list[_Stored]] = {name: [] for name in self._graph.streams}
@@ -103,20 +120,35 @@ class Driver:
         self._crashing = False
 
     def send(self, stream: Stream[V], *values: V) -> None:
-        """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it."""
+        """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
+
+        A value that is refused raises, or goes to the dead letters if the injector was told so.
+        """
         if not isinstance(stream, Injected):
             raise TopologyError("send goes to a stream made by inject; put goes to any")
-        records = []
+        table, extractor = table_of(stream.name), self._extractors[stream.name]
+        epoch, now = self._versions[table], self._now if self._told_time else END_OF_TIME
+        records: list[_Stored] = []
+        letters: list[DeadLetter] = []
         for value in values:
-            found = self._extractors[stream.name].extract(value, {}, now=END_OF_TIME)
-            records.append((found.key, encode_value(value), found.timestamp))
-        self._append(table_of(stream.name), stream.name, records)
+            try:
+                found = extractor.extract(value, {}, now=now)
+            except Refused as refused:
+                letters.append(_refuse(stream.injection, refused, value, f"{epoch}/0/{len(letters) + 1}"))
+                continue
+            records.append(_Stored((table, epoch, len(records)), found.key, encode_value(value), found.timestamp))
+        dead = [_Stored((table, epoch, n), "", encode_value(letter), self._now) for n, letter in enumerate(letters, len(records))]
+        self._sources[stream.name].injected += len(records)
+        self._sources[stream.name].dead += len(dead)
+        self._commit(table, {stream.name: records, DEAD_LETTERS: dead})
         self.run()
 
     def put(self, stream: Stream[V], value: V, *, key: str, timestamp: Timestamp) -> None:
         """One record on any stream, as if its producer had made it."""
         plan = self._graph.stream_of(stream)
-        self._append(plan.tables[-1], plan.name, [(key, encode_value(value), timestamp)])
+        table = plan.tables[-1]
+        id_ = (table, self._versions[table], BUCKETS << 40 if table == MILL else 0)  # no bucket of the mill's has it
+        self._commit(table, {plan.name: [_Stored(id_, key, encode_value(value), timestamp)]})
         self.run()
 
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
@@ -125,9 +157,7 @@ class Driver:
             self._now = max(self._now, now)
         if low_watermark is not None:
             for name in self._named(of):
-                old = self._sources[name].marks.get("")
-                complete = low_watermark if old is None else max(old.complete, low_watermark)
-                self._sources[name].marks[""] = Mark(complete, self._now)
+                self._mark(name, "", low_watermark)
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:
@@ -159,8 +189,7 @@ class Driver:
             del self._batches[file.path]
         self._planned = None
         self._ledger = self._ledger.after(plan, summaries, {stream: len(batch) for stream, batch in produced.items()})
-        for stream, batch in produced.items():
-            self._append(MILL, stream, batch)
+        self._commit(MILL, produced)
         return True
 
     def crash(self) -> None:
@@ -173,9 +202,8 @@ class Driver:
 
     def _plan(self, *, always: bool = False) -> None:
         if self._planned is None:
-            limits = Limits(1_000_000, 1 << 40)
             self._planned = plan_epoch(
-                self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=limits, always=always
+                self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=self._limits, always=always
             )
 
     def _attempt(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
@@ -191,32 +219,37 @@ class Driver:
 
     def _work(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
         """Run an epoch; what it changes in the shelves is not committed yet."""
-        waiting: dict[int, list[_Waiting]] = {bucket: [] for bucket in plan.due}
+        summaries: list[Summary] = []
+        produced: dict[str, list[_Stored]] = {}
+        for bucket, records in sorted(self._arriving(plan, files).items()):
+            made, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
+            summaries.append(summary)
+            columns = zip(made.streams, made.keys, made.values, made.timestamps, strict=True)
+            for sequence, (stream, key, value, timestamp) in enumerate(columns, bucket << 40):
+                produced.setdefault(stream, []).append(_Stored((MILL, plan.epoch, sequence), key, value, timestamp))
+        return summaries, produced
+
+    def _arriving(self, plan: Plan, files: list[LogFile]) -> dict[int, list[_Waiting]]:
+        """What an epoch brings to each bucket; to one that only has a due timer, nothing."""
+        arriving: dict[int, list[_Waiting]] = {bucket: [] for bucket in plan.due}
         for file in files:
             batch = self._batches[file.path]
             for read in self._graph.readers(file.stream):
-                keys, errors = self._routers[read.index].keys([key for key, _, _ in batch], [value for _, value, _ in batch])
-                for n, (key, (_, value, timestamp)) in enumerate(zip(keys, batch, strict=True)):
-                    id_ = (file.table, file.position.version, n)
-                    waiting.setdefault(bucket_of(key, BUCKETS), []).append(_Waiting(timestamp, id_, read.index, key, value, errors.get(n)))
-        summaries: list[Summary] = []
-        produced: dict[str, list[_Stored]] = {}
-        for bucket, records in sorted(waiting.items()):
-            made, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
-            summaries.append(summary)
-            for stream, key, value, timestamp in zip(made.streams, made.keys, made.values, made.timestamps, strict=True):
-                produced.setdefault(stream, []).append((key, value, timestamp))
-        return summaries, produced
+                keys, errors = self._routers[read.index].keys([record.key for record in batch], [record.value for record in batch])
+                for n, (key, record) in enumerate(zip(keys, batch, strict=True)):
+                    waiting = _Waiting(record.timestamp, record.id, read.index, key, record.value, errors.get(n))
+                    arriving.setdefault(bucket_of(key, BUCKETS), []).append(waiting)
+        return arriving
 
     def read(self, stream: Stream[V]) -> list[Record[V]]:
         """All records of a stream so far."""
         plan = self._graph.stream_of(stream)
         decode = value_decoder(plan.value_type)
-        return [Record(key, decode(value), timestamp) for key, value, timestamp in self._log[plan.name]]
+        return [Record(stored.key, decode(stored.value), stored.timestamp) for stored in self._log[plan.name]]
 
     def dead_letters(self) -> list[DeadLetter]:
         decode = value_decoder(DeadLetter)
-        return [decode(value) for _, value, _ in self._log["dead letters"]]
+        return [decode(stored.value) for stored in self._log[DEAD_LETTERS]]
 
     def state(self, computation: str, key: str) -> Any:
         """What is kept for a key; its initial state if nothing is."""
@@ -234,6 +267,12 @@ class Driver:
         """How many keys of a computation have a row."""
         return sum(report[computation].rows for report in self._ledger.reports.values() if computation in report)
 
+    def tally(self, computation: str) -> Tally:
+        """Where the records of a computation went, since the beginning."""
+        if computation not in self._graph.nodes:
+            raise TopologyError(f"there is no computation called {computation!r}")
+        return self._ledger.tallies.get(computation, Tally())
+
     def low_watermark(self, name: str) -> Timestamp:
         """The low watermark of a computation, or that of a stream: what its readers may rely on."""
         plan = self._ledger.plan
@@ -247,6 +286,24 @@ class Driver:
             return START_OF_TIME
         return known.input if name == producer else known.output
 
+    def describe(self) -> str:
+        """For people: the last epoch, the low watermarks, and the last records of each stream."""
+        plan = self._ledger.plan
+        lines = [f"topology {self._graph.name!r} after epoch {plan.epoch}, wall clock {describe(self._now)}"]
+        if self._planned is not None:
+            lines.append(f"epoch {self._planned[0].epoch} has failed; it is the next to run")
+        for name in self._graph.nodes:
+            known, tally = plan.low_watermarks.get(name, LowWatermark(START_OF_TIME, START_OF_TIME)), self.tally(name)
+            counts = ", ".join(f"{count} {what}" for what, count in msgspec.structs.asdict(tally).items() if count) or "nothing received"
+            lines.append(f"computation {name!r}: low watermark {describe(known.input)}, of its output {describe(known.output)}")
+            lines.append(f"    {counts}; {self.keys(name)} keys kept")
+        for name, records in self._log.items():
+            if records or name != DEAD_LETTERS:
+                until = f", low watermark {describe(self.low_watermark(name))}" if name in self._graph.injections else ""
+                lines.append(f"stream {name!r}: {len(records)} records{until}")
+                lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
+        return "\n".join(lines)
+
     def _named(self, of: Stream[Any] | None) -> list[str]:
         if of is None:
             return list(self._sources)
@@ -257,14 +314,35 @@ class Driver:
     def _bucket(self, key: str) -> Bucket:
         return Bucket(self._shelves[bucket_of(key, BUCKETS)])
 
-    def _append(self, table: str, stream: str, records: list[_Stored]) -> None:
+    def _mark(self, injector: str, partition: str, complete: Timestamp) -> None:
+        """A partition of a source says how far it has come."""
+        source = self._sources[injector]
+        source.marks = merge(source.marks, {partition: complete}, now=self._now)
+
+    def _commit(self, table: str, batches: dict[str, list[_Stored]]) -> None:
+        """One version of a table: a file for each stream."""
         version = self._versions[table]
-        path = f"{table}/{stream}/{version}"
         self._versions[table] += 1
-        self._log[stream] += records
-        read = any(r.stream.name == stream for r in self._graph.inputs)
-        if records and read:
-            self._batches[path] = records
-        oldest = min((timestamp for _, _, timestamp in records), default=END_OF_TIME)
-        file = LogFile(table, Position(version), path, stream, len(records), 0, oldest)
-        self._backlog.add(table, [file], Position(version + 1))
+        files: list[LogFile] = []
+        for stream, records in batches.items():
+            file = LogFile(table, Position(version, len(files)), f"{table}/{version}/{stream}", stream, len(records), 0, _oldest(records))
+            files.append(file)
+            self._log[stream] += records
+            if records and stream in self._read:
+                self._batches[file.path] = records
+        self._backlog.add(table, files, Position(version + 1))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def _oldest(records: list[_Stored]) -> Timestamp:
+    return min((record.timestamp for record in records), default=END_OF_TIME)
+
+
+def _refuse(injection: Injection, why: Refused, value: object, id_: str) -> DeadLetter:
+    """A far future is always set aside; anything else by the injector's policy."""
+    if injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
+        raise why
+    return DeadLetter(injection.name, None, None, id_, str(why), encode_value(value).decode())

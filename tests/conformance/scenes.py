@@ -20,6 +20,11 @@ def at(seconds: int) -> ms.Timestamp:
     return ms.Timestamp(10**15 + seconds * 1_000_000)
 
 
+def seconds(n: int) -> ms.Timestamp:
+    """On the wall clock, which starts at 1970."""
+    return ms.Timestamp(n * 1_000_000)
+
+
 def inject(topology: ms.Topology, name: str = "events", **told: object) -> ms.Stream[Event]:
     usual: dict[str, object] = {"key": lambda e: e.key, "timestamp": lambda e: at(e.at), "low_watermark": ms.BoundedDisorder(ms.SECOND)}
     return topology.inject(name, ms.values([], Event), **{**usual, **told})  # type: ignore[arg-type]
@@ -27,6 +32,8 @@ def inject(topology: ms.Topology, name: str = "events", **told: object) -> ms.St
 
 class Obedient(ms.Computation[list[str]]):
     """Keeps the words that it is told, and says them; says which of its timers fired.
+
+    A timer called `chain` sets the next one a second later; one called `swap` sets the next on the other clock.
 
     Commands: `timer:tag:seconds`, `hold:tag:seconds:held`, `wall:tag:seconds`, `cancel:tag`, `forget`, `fail`.
     """
@@ -61,6 +68,10 @@ class Obedient(ms.Computation[list[str]]):
         self.said.produce(f"{timer.tag}@{when}", timestamp=timer.at if timer.clock is ms.Clock.LOW_WATERMARK else at(0))
         if timer.tag == "chain" and when < 5:
             self.set_timer("chain", at=timer.at + ms.SECOND)
+        if timer.tag == "swap" and timer.clock is ms.Clock.LOW_WATERMARK:
+            self.set_timer("swap", at=ms.Timestamp(50_000_000), clock=ms.Clock.WALL)
+        elif timer.tag == "swap":
+            self.set_timer("back", at=at(7))
 
 
 class Relay(ms.Computation[int]):

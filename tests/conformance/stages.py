@@ -22,7 +22,7 @@ from millstream.core.codec import encode_value, value_decoder
 from millstream.core.epoch import Tally
 from millstream.core.extract import Extractor
 from millstream.core.graph import DEAD_LETTERS, MILL, compile_topology, table_of
-from millstream.core.low_watermark import Mark
+from millstream.core.low_watermark import merge
 from millstream.core.plan import Ledger, Source
 from millstream.injector import Injected
 from millstream.log.folder import Folder, read_json
@@ -46,8 +46,14 @@ class Stage(Protocol):
 
     def send(self, stream: ms.Stream[V], *values: V) -> None: ...
     def advance(
-        self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None, of: ms.Stream[Any] | None = None
+        self,
+        *,
+        low_watermark: ms.Timestamp | None = None,
+        now: ms.Timestamp | None = None,
+        of: ms.Stream[Any] | None = None,
+        partition: str = "",
     ) -> None: ...
+    def jump(self, now: ms.Timestamp) -> None: ...
     def finish(self, of: ms.Stream[Any] | None = None) -> None: ...
     def crash(self) -> None: ...
     def read(self, stream: ms.Stream[V]) -> list[ms.Record[V]]: ...
@@ -61,8 +67,25 @@ class Stage(Protocol):
 class DriverStage(Driver):
     """In process."""
 
-    def tally(self, computation: str) -> Tally:
-        return self._ledger.tallies.get(computation, Tally())
+    def advance(
+        self,
+        *,
+        low_watermark: ms.Timestamp | None = None,
+        now: ms.Timestamp | None = None,
+        of: ms.Stream[Any] | None = None,
+        partition: str = "",
+    ) -> None:
+        if now is not None:
+            super().advance(now=now)
+        if low_watermark is not None:
+            for name in self._named(of):
+                self._mark(name, partition, low_watermark)
+        self.run()
+
+    def jump(self, now: ms.Timestamp) -> None:
+        """The wall clock says this, be it earlier."""
+        self._now = now
+        self.run()
 
     def timers(self, computation: str) -> int:  # type: ignore[override]
         return sum(report[computation].timers for report in self._ledger.reports.values() if computation in report)
@@ -79,7 +102,7 @@ class SparkStage:
         self._sources = {name: Source() for name in self._graph.injections}
         self._epochs = dict.fromkeys(self._graph.injections, 0)
         self._clock = at.with_name("clock")
-        self._clock.write_text("0")
+        self._tell(ms.Timestamp(0))
         self._begin()
 
     def send(self, stream: ms.Stream[V], *values: V) -> None:
@@ -102,15 +125,24 @@ class SparkStage:
         self._settle()
 
     def advance(
-        self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None, of: ms.Stream[Any] | None = None
+        self,
+        *,
+        low_watermark: ms.Timestamp | None = None,
+        now: ms.Timestamp | None = None,
+        of: ms.Stream[Any] | None = None,
+        partition: str = "",
     ) -> None:
         if now is not None:
-            self._clock.write_text(str(max(int(now), int(self._clock.read_text()))))
+            self._tell(max(now, self._time()))
         if low_watermark is not None:
             for name in self._named(of):
-                old = self._sources[name].marks.get("", Mark(ms.START_OF_TIME, ms.Timestamp(0)))
-                self._sources[name].marks[""] = Mark(max(old.complete, low_watermark), ms.Timestamp(int(self._clock.read_text())))
-                self._table(name).annotate(msgspec.json.encode(self._sources[name]))
+                source = self._sources[name]
+                source.marks = merge(source.marks, {partition: low_watermark}, now=self._time())
+                self._table(name).annotate(msgspec.json.encode(source))
+        self._settle()
+
+    def jump(self, now: ms.Timestamp) -> None:
+        self._tell(now)
         self._settle()
 
     def finish(self, of: ms.Stream[Any] | None = None) -> None:
@@ -175,7 +207,7 @@ class SparkStage:
             and state.fence == self._fence
             and state.idle
             and state.waiting == 0
-            and state.clock == int(self._clock.read_text())
+            and state.clock == self._time()
             and all(state.seen.get(table, -1) >= version for table, version in newest.items())
         )
 
@@ -198,6 +230,15 @@ class SparkStage:
     def _table(self, injector: str) -> Table:
         name = table_of(injector)
         return Table(self._folder.table(name), name, self._fence)
+
+    def _time(self) -> ms.Timestamp:
+        return ms.Timestamp(int(self._clock.read_text()))
+
+    def _tell(self, now: ms.Timestamp) -> None:
+        """Say what time it is; a reader sees the old time or the new one, never half."""
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(int(now)))
+        new.replace(self._clock)
 
     def _named(self, of: ms.Stream[Any] | None) -> list[str]:
         return [of.name] if isinstance(of, Injected) else list(self._sources)

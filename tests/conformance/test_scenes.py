@@ -6,7 +6,7 @@ import pytest
 
 import millstream as ms
 from tests.conformance.conftest import Play
-from tests.conformance.scenes import Event, Obedient, Relay, at, inject, said
+from tests.conformance.scenes import Event, Obedient, Relay, at, inject, said, seconds
 
 
 def alone(**told: object) -> tuple[ms.Topology, ms.Stream[Event], Obedient]:
@@ -262,3 +262,173 @@ def test_many_keys_many_timers(play: Play) -> None:
     stage.finish()
     assert stage.tally("it").fired == 500
     assert stage.keys("it") == 0
+
+
+def test_an_idle_partition_is_left_out_until_it_speaks_again(play: Play) -> None:
+    topology, events, it = alone(low_watermark=ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND))
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "timer:t:3"))
+    stage.advance(low_watermark=at(1), partition="quiet")
+    stage.advance(low_watermark=at(5), partition="busy")
+    assert stage.low_watermark("it") == at(1)
+    stage.advance(low_watermark=at(9), now=seconds(60), partition="busy")
+    assert stage.low_watermark("it") == at(9)
+    assert said(stage, it.said) == [("a", "t@3")]
+    stage.advance(low_watermark=at(4), partition="quiet")
+    stage.advance(low_watermark=at(20), partition="busy")
+    assert stage.low_watermark("it") == at(9)
+    stage.advance(low_watermark=at(12), partition="quiet")
+    assert stage.low_watermark("it") == at(12)
+
+
+def test_the_last_promise_stays_when_all_partitions_are_idle(play: Play) -> None:
+    topology, _, _ = alone(low_watermark=ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND))
+    stage = play(topology)
+    stage.advance(low_watermark=at(1), partition="one")
+    stage.advance(low_watermark=at(5), partition="other")
+    stage.advance(now=seconds(60))
+    assert stage.low_watermark("it") == at(1)
+
+
+def test_one_input_ends_and_the_other_goes_on(play: Play) -> None:
+    topology = ms.Topology("scene")
+    left, right, it = inject(topology, "left"), inject(topology, "right"), Obedient()
+    topology.compute("it", it).reads(left, right, late=ms.Late.DROP)
+    stage = play(topology)
+    stage.send(left, Event("a", 1, "x timer:t:3"))
+    stage.finish(of=left)
+    assert stage.low_watermark("it") == ms.START_OF_TIME
+    stage.advance(low_watermark=at(2), of=right)
+    stage.send(right, Event("a", 2, "y"))
+    assert said(stage, it.said) == [("a", "x 1"), ("a", "y 2")]
+    stage.finish(of=right)
+    assert said(stage, it.said) == [("a", "x 1"), ("a", "y 2"), ("a", "t@3")]
+    assert stage.low_watermark("it") == ms.END_OF_TIME
+
+
+def test_the_same_value_again_is_a_record_in_its_own_right(play: Play) -> None:
+    topology, events, it = alone()
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "x"), Event("a", 1, "x"))
+    stage.send(events, Event("a", 1, "x"))
+    assert said(stage, it.said) == [("a", "x 1"), ("a", "x 2"), ("a", "x 3")]
+    assert stage.tally("it").received == 3
+
+
+def test_to_say_again_what_is_known_changes_nothing(play: Play) -> None:
+    topology, events, it = alone()
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "x timer:t:3 wall:w:5"))
+    for _ in range(3):
+        stage.advance(low_watermark=at(4), now=seconds(5))
+        stage.advance(low_watermark=at(2), now=seconds(1))
+        stage.send(events)
+    assert said(stage, it.said) == [("a", "x 1"), ("a", "w@5"), ("a", "t@3")]
+    assert (stage.tally("it").fired, stage.timers("it"), stage.low_watermark("it")) == (2, 0, at(4))
+    for _ in range(2):
+        stage.finish()
+    assert stage.tally("it").fired == 2
+
+
+def test_a_computation_with_many_outputs(play: Play) -> None:
+    class Sorts(ms.Computation[None]):
+        words: ms.Output[str]
+        lengths: ms.Output[int]
+        letters: ms.Output[str]
+        nothing: ms.Output[str]
+
+        def process_record(self, record: ms.Record[Event]) -> None:
+            self.lengths.produce(len(record.value.does), timestamp=record.timestamp)
+            for letter in record.value.does:
+                self.letters.produce(letter, timestamp=record.timestamp, key=letter)
+            self.words.produce(record.value.does, timestamp=record.timestamp)
+
+    topology = ms.Topology("scene")
+    events, it, relay = inject(topology), Sorts(), Relay()
+    topology.compute("it", it).reads(events)
+    topology.compute("relay", relay).reads(it.words, it.letters)
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "ab"), Event("b", 2, "b"))
+    assert {record.key: record.value for record in stage.read(it.lengths)} == {"a": 2, "b": 1}
+    assert said(stage, it.letters) == [("a", "a"), ("b", "b"), ("b", "b")]
+    assert stage.read(it.nothing) == []
+    # Of one timestamp, in the order of production: the letter before the word.
+    assert said(stage, relay.passed) == [("a", "a#1"), ("a", "ab#2"), ("b", "b#1"), ("b", "b#2"), ("b", "b#3")]
+
+
+def test_timers_of_the_same_time_fire_by_their_tags(play: Play) -> None:
+    topology, events, it = alone()
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "timer:c:3 timer:a:3 timer:b:3 timer:z:2"))
+    stage.send(events, Event("b", 1, "wall:c:3 wall:a:3"))
+    stage.send(events, Event("b", 2, "wall:b:3"))
+    stage.advance(low_watermark=at(3), now=seconds(3))
+    assert said(stage, it.said) == [
+        *(("a", timer) for timer in ("z@2", "a@3", "b@3", "c@3")),
+        *(("b", timer) for timer in ("a@3", "b@3", "c@3")),
+    ]
+
+
+def test_a_timer_sets_the_next_one_on_the_other_clock(play: Play) -> None:
+    topology, events, it = alone()
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "timer:swap:3"))
+    stage.advance(low_watermark=at(5))
+    assert (said(stage, it.said), stage.timers("it")) == ([("a", "swap@3")], 1)
+    stage.advance(now=seconds(50))
+    assert (said(stage, it.said), stage.timers("it")) == ([("a", "swap@3"), ("a", "swap@50")], 1)
+    stage.advance(low_watermark=at(7))
+    assert said(stage, it.said) == [("a", "swap@3"), ("a", "swap@50"), ("a", "back@7")]
+    # When both clocks are there already, all of it is one epoch's work.
+    stage.send(events, Event("b", 8, "timer:swap:3"))
+    assert [word for key, word in said(stage, it.said) if key == "b"] == ["swap@3", "swap@50", "back@7"]
+
+
+def test_one_record_becomes_thousands(play: Play) -> None:
+    class Bursts(ms.Computation[None]):
+        sparks: ms.Output[str]
+
+        def process_record(self, record: ms.Record[Event]) -> None:
+            for n in range(3000):
+                self.sparks.produce(f"{n}", timestamp=record.timestamp, key=f"k{n % 1000}")
+
+    topology = ms.Topology("scene")
+    events, it, relay = inject(topology), Bursts(), Relay()
+    topology.compute("it", it).reads(events)
+    topology.compute("relay", relay).reads(it.sparks)
+    stage = play(topology)
+    stage.send(events, Event("a", 1))
+    passed = stage.read(relay.passed)
+    assert {record.value for record in passed} == {f"{n}#{n // 1000 + 1}" for n in range(3000)}
+    assert (len(passed), stage.keys("relay"), stage.tally("relay").received) == (3000, 1000, 3000)
+    stage.finish()
+    assert stage.low_watermark("relay") == ms.END_OF_TIME
+
+
+def test_a_wall_clock_that_jumps_does_not_take_the_epochs_back(play: Play) -> None:
+    topology, events, it = alone()
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "wall:soon:100 wall:later:200"))
+    stage.jump(seconds(150))
+    assert said(stage, it.said) == [("a", "soon@100")]
+    stage.jump(seconds(10))
+    stage.send(events, Event("a", 2, "x wall:between:120"))
+    assert said(stage, it.said) == [("a", "soon@100"), ("a", "x 1"), ("a", "between@120")]
+    stage.jump(seconds(199))
+    assert stage.timers("it") == 1
+    stage.jump(seconds(10**6))
+    assert said(stage, it.said)[-1] == ("a", "later@200")
+    stage.jump(seconds(1))
+    assert stage.tally("it").fired == 3
+
+
+def test_records_in_reverse_order_over_epochs_are_not_late_while_the_promise_is_kept(play: Play) -> None:
+    topology, events, it = alone(late=ms.Late.DROP)
+    stage = play(topology)
+    stage.advance(low_watermark=at(3))
+    for second in (9, 7, 5, 3):
+        stage.send(events, Event("a", second, f"x timer:t{second}:{second + 1}"))
+    assert said(stage, it.said) == [("a", f"x {n}") for n in (1, 2, 3, 4)]
+    assert (stage.tally("it").late, stage.low_watermark("it")) == (0, at(3))
+    stage.advance(low_watermark=at(20))
+    assert said(stage, it.said)[4:] == [("a", f"t{second}@{second + 1}") for second in (3, 5, 7, 9)]

@@ -133,3 +133,114 @@ def test_keys_without_state_or_timers_are_not_counted() -> None:
     assert it.driver.keys("it") == 2
     assert (it.state("a"), it.state("b"), it.state("c")) == (1, 2, 0)
     assert it.timers("a") == []
+
+
+# What an injector refuses.
+
+
+def refusing(**told: Any) -> tuple[ms.Topology, ms.Stream[Event]]:
+    topology = ms.Topology("test")
+    events = topology.inject(
+        "events",
+        ms.values([], Event),
+        key=lambda event: event.key if event.word != "bad" else None,  # type: ignore[arg-type, return-value]
+        timestamp=lambda event: ms.Timestamp(event.at),
+        low_watermark=ms.BoundedDisorder(0 * ms.SECOND),
+        **told,
+    )
+    topology.compute("it", Echo()).reads(events)
+    return topology, events
+
+
+def test_what_is_refused_raises_and_nothing_is_sent() -> None:
+    topology, events = refusing()
+    driver = Driver(topology)
+    with pytest.raises(ms.MillstreamError, match=r"^its key is None; a key is text"):
+        driver.send(events, Event("a"), Event(word="bad"))
+    assert (driver.read(events), driver.dead_letters()) == ([], [])
+
+
+def test_what_is_refused_goes_to_the_dead_letters_if_the_injector_was_told_so() -> None:
+    topology, events = refusing(errors=ms.Errors.DEAD_LETTER)
+    driver = Driver(topology)
+    driver.send(events, Event("a"))
+    driver.send(events, Event(word="bad"), Event("b"), Event(word="bad", at=5))
+    assert [record.key for record in driver.read(events)] == ["a", "b"]
+    assert driver.dead_letters() == [
+        ms.DeadLetter("events", None, None, "1/0/1", "its key is None; a key is text: return str(...)", '{"key":"k","at":0,"word":"bad"}'),
+        ms.DeadLetter("events", None, None, "1/0/2", "its key is None; a key is text: return str(...)", '{"key":"k","at":5,"word":"bad"}'),
+    ]
+    assert driver.tally("it").received == 2
+
+
+def test_the_dead_letters_of_an_injector_reach_who_reads_them() -> None:
+    class Undertaker(ms.Computation[list[str]]):
+        def process_record(self, record: ms.Record[ms.DeadLetter]) -> None:
+            self.state.append(record.value.stream)
+
+    topology, events = refusing(errors=ms.Errors.DEAD_LETTER)
+    topology.compute("undertaker", Undertaker()).reads(topology.dead_letters)
+    driver = Driver(topology)
+    driver.send(events, Event(word="bad"))
+    assert driver.state("undertaker", "") == ["events"]
+
+
+@pytest.mark.parametrize("errors", ms.Errors)
+def test_a_far_future_is_set_aside_by_a_driver_that_was_told_the_time(errors: ms.Errors) -> None:
+    topology, events = refusing(errors=errors, ahead=ms.MINUTE)
+    driver = Driver(topology, now=ms.Timestamp(10))
+    driver.send(events, Event("a", 60_000_010), Event("b", 60_000_011))
+    (letter,) = driver.dead_letters()
+    assert letter.reason.startswith("its timestamp 1970-01-01T00:01:00.000011Z is more than 60 s after the clock")
+    driver.advance(now=ms.Timestamp(11))
+    driver.send(events, Event("b", 60_000_011))
+    assert [record.key for record in driver.read(events)] == ["a", "b"]
+
+
+def test_a_driver_that_was_not_told_the_time_believes_any() -> None:
+    topology, events = refusing()
+    driver = Driver(topology)
+    driver.advance(now=ms.Timestamp(10))
+    driver.send(events, Event("a", 10**15))
+    assert [record.key for record in driver.read(events)] == ["a"]
+
+
+# What can be seen.
+
+
+def test_a_tally_says_where_the_records_went() -> None:
+    it = Alone(Echo(), late=ms.Late.DROP)
+    assert it.driver.tally("it").received == 0
+    it.advance(5)
+    it.send(Event(at=4), Event(at=5))
+    tally = it.driver.tally("it")
+    assert (tally.received, tally.applied, tally.late, tally.dropped, tally.produced) == (2, 1, 1, 1, 1)
+    with pytest.raises(ms.TopologyError, match=r"^there is no computation called 'that'$"):
+        it.driver.tally("that")
+
+
+def test_records_of_one_timestamp_come_in_the_order_of_production_over_all_streams() -> None:
+    class Both(ms.Computation[None]):
+        one: ms.Output[str]
+        other: ms.Output[str]
+
+        def process_record(self, record: ms.Record[Event]) -> None:
+            for stream, word in ((self.one, "first"), (self.other, "second"), (self.one, "third")):
+                stream.produce(word, timestamp=record.timestamp)
+
+    topology, both = ms.Topology("test"), Both()
+    events = inject(topology)
+    topology.compute("both", both).reads(events)
+    topology.compute("listen", Listen()).reads(both.other, both.one)
+    driver = Driver(topology)
+    driver.send(events, Event())
+    assert driver.state("listen", "k") == ["first", "second", "third"]
+
+
+def test_the_description_shows_the_end_of_each_stream_and_cuts_long_values() -> None:
+    it = Alone(Echo())
+    it.send(*(Event(at=n, word="x" * 500) for n in range(7)))
+    lines = it.driver.describe().splitlines()
+    assert lines[0] == "topology 'test' after epoch 0, wall clock 1970-01-01T00:00:00Z"
+    words = lines.index("stream 'it.words': 7 records")
+    assert lines[words + 1 :] == [f"    1970-01-01T00:00:00.{n:06d}Z 'k': \"{'x' * 199}…" for n in range(2, 7)]

@@ -76,6 +76,8 @@ class Folder:
                 raise PermissionError(13, "Permission denied")
             if not self.pinned.exists():
                 strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words) and p.suffix != ".tmp")[:3]
+                if {"log", "checkpoints"} & {p.name for p in self.path.iterdir()}:
+                    raise LogError(f"{self.pinned} is missing, and the folder of a run is around it; restore it from a copy")
                 if strange:
                     raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None

@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import ROWS_A_FILE, read_records, stage
-from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, newest_note, newest_version, read_commit
+from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, newest_note, newest_version, open_table, read_commit
 from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
@@ -69,7 +69,7 @@ def live_files(table: DeltaTable, name: str) -> list[LiveFile]:
 def sweep_orphans(folder: Folder, table: str) -> int:
     """Delete what crashed attempts staged: files that neither a version nor a manifest names. Only while nothing else writes."""
     path = folder.table(table)
-    known = {file.path for file in live_files(DeltaTable(str(path)), table)}
+    known = {file.path for file in live_files(open_table(path), table)}
     for version in range(newest_version(path), -1, -1):  # what left the table may still be read by somebody
         commit = read_commit(path, table, version)
         if commit is None:
@@ -104,20 +104,20 @@ class Keeper:
         read = min(consumed(self._folder, self._name), newest + 1)
         self._compact(read)
         if newest - self._checkpointed >= CHECKPOINT_EVERY:
-            table = DeltaTable(str(self._path))
+            table = open_table(self._path)
             self._retire(table, read)
             table.update_incremental()
             table.create_checkpoint()
             self._checkpointed = table.version()
             self._clean(read)
-            table = DeltaTable(str(self._path))  # the old handle may still want what was cleaned away
+            table = open_table(self._path)  # the old handle may still want what was cleaned away
             table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
         if self._compacted is None:  # what earlier runs left
             upto = self._epoch_before(read)
-            found: list[Small] = [file for file in live_files(DeltaTable(str(self._path)), self._name) if epoch_of(file.path) <= upto]
+            found: list[Small] = [file for file in live_files(open_table(self._path), self._name) if epoch_of(file.path) <= upto]
             self._compacted = read
         else:
             commits = [read_commit(self._path, self._name, version) for version in range(self._compacted, read)]
@@ -133,7 +133,7 @@ class Keeper:
 
     def _merge(self, stream: str, files: list[Small]) -> list[Small]:
         """Make as few files of these as can be; returns those that hold their records now."""
-        table = DeltaTable(str(self._path))
+        table = open_table(self._path)
         live = {file.path for file in live_files(table, self._name)}
         present = [file for file in files if file.path in live]
         if len(present) < 2:

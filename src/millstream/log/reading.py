@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from millstream.errors import LogError
 from millstream.log.folder import Folder, Pinned, read_json
 from millstream.log.maintenance import epoch_of, live_files
 from millstream.log.staged import read_records
+from millstream.log.table import open_table
 
 
 class Line(msgspec.Struct):
@@ -31,7 +31,7 @@ def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
     if read_json(folder.pinned, Pinned) is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
     tables = sorted(path.parent for path in (folder.path / "log").glob("*/_delta_log"))
-    files = [(path, file) for path in tables for file in live_files(DeltaTable(str(path)), path.name)]
+    files = [(path, file) for path in tables for file in live_files(open_table(path), path.name)]
     of_stream = [(path, file) for path, file in files if file.stream == stream]
     if not of_stream:
         there = ", ".join(sorted({file.stream for _, file in files})) or "none yet"

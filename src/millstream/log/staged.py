@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.errors import LogError
 from millstream.timestamp import Timestamp, to_datetime
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -69,7 +70,12 @@ def write_parquet(path: Path, content: pa.Table) -> int:
     """Durably; returns its size."""
     with path.open("wb") as file:
         pq.write_table(
-            content, file, compression="zstd", compression_level=1, use_dictionary=["key"] if "key" in content.column_names else False
+            content,
+            file,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["key"] if "key" in content.column_names else False,
+            write_page_checksum=True,  # a bit that has turned is noticed, not counted
         )
         file.flush()
         os.fsync(file.fileno())
@@ -77,7 +83,15 @@ def write_parquet(path: Path, content: pa.Table) -> int:
 
 
 def read_records(path: Path) -> pa.Table:
-    return pq.read_table(path, memory_map=True, partitioning=None)
+    """The records of a file; one that is not whole is refused by name."""
+    try:
+        return pq.read_table(path, memory_map=True, partitioning=None, page_checksum_verification=True)
+    except FileNotFoundError as error:
+        raise LogError(f"{path} is missing, and the log names it; restore it from a copy") from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, not Arrow's
+            raise
+        raise LogError(f"{path} is damaged: {error}; restore it from a copy") from error
 
 
 def _iso(timestamp: Timestamp) -> str | None:

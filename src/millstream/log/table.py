@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -52,6 +53,7 @@ class _Add(msgspec.Struct):
 class _Action(msgspec.Struct):
     add: _Add | None = None
     commitInfo: dict[str, Any] | None = None  # noqa: N815
+    txn: dict[str, Any] | None = None
 
 
 class _Stats(msgspec.Struct):
@@ -72,9 +74,11 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
         return None
     files: list[LogFile] = []
     note: bytes | None = None
+    whole = False
     try:
         for line in content.splitlines():
             action = _decode_action(line)
+            whole = whole or action.txn is not None
             if action.add is not None and action.add.dataChange:
                 stats = _decode_stats(action.add.stats or "{}")
                 stream = action.add.partitionValues.get("stream") or ""
@@ -83,8 +87,14 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
             elif action.commitInfo is not None and "millstream" in action.commitInfo:
                 note = str(action.commitInfo["millstream"]).encode()
     except msgspec.MsgspecError as error:
-        raise LogError(f"{file} is damaged: {error}; restore it from a copy: nothing was read past it") from error
+        raise LogError(_damaged(file, str(error))) from error
+    if not content or (note is not None and not whole):  # what we write ends with its transactions
+        raise LogError(_damaged(file, "its end is missing"))
     return Commit(version, files, note)
+
+
+def _damaged(file: Path, why: str) -> str:
+    return f"{file} is damaged: {why}; restore it from a copy: nothing was read past it"
 
 
 def _oldest(stats: _Stats) -> Timestamp:
@@ -111,7 +121,7 @@ def tail(path: Path, table: str, position: Position, until: Position | None = No
 
 def newest_version(path: Path) -> int:
     """The newest version of a table; -1 if there is no table."""
-    hint = 0
+    hint = -1
     try:
         names = os.listdir(path / "_delta_log")
     except FileNotFoundError:
@@ -133,6 +143,41 @@ def newest_note(path: Path, table: str) -> tuple[int, bytes] | None:
     return None
 
 
+def open_table(path: Path, *, version: int | None = None) -> DeltaTable:
+    """A table as it stands, or as it was. One that cannot be read is refused with the name of the file that is to blame."""
+    try:
+        return DeltaTable(str(path), version=version)
+    except TableNotFoundError as error:
+        raise LogError(f"{path} is not a table of the log any more; restore it from a copy") from error
+    except (DeltaError, OSError) as error:
+        raise LogError(_blame(path, error)) from error
+
+
+def _blame(path: Path, error: Exception) -> str:
+    """Delta's words name no file: look for it."""
+    log = path / "_delta_log"
+    hint = log / "_last_checkpoint"
+    try:
+        if hint.exists():
+            msgspec.json.decode(hint.read_bytes())
+    except msgspec.MsgspecError:
+        return f"{hint} is damaged; remove it while no run is on: it only says where to begin, and is written again"
+    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
+    for checkpoint in checkpoints:
+        try:
+            pq.read_table(checkpoint, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as why:
+            return _damaged(checkpoint, str(why))
+    newest, first = newest_version(path), int(checkpoints[-1].name[:20]) + 1 if checkpoints else 0
+    for version in range(first, newest + 1):
+        try:
+            if read_commit(path, path.name, version) is None:
+                return f"{log / f'{version:020d}.json'} is missing, and {newest - version} commits follow it; restore it from a copy"
+        except LogError as why:
+            return str(why)
+    return f"{path} cannot be opened: {str(error).splitlines()[0]}; restore it from a copy"
+
+
 class Table:
     """A table that this process may write: every commit asserts the fence of its run, in the same transaction."""
 
@@ -142,7 +187,10 @@ class Table:
         self._uses = 0
 
     def create(self) -> None:
-        DeltaTable.create(str(self.path), SCHEMA, mode="ignore", partition_by=["stream"], post_commithook_properties=NO_HOOKS)
+        try:
+            DeltaTable.create(str(self.path), SCHEMA, mode="ignore", partition_by=["stream"], post_commithook_properties=NO_HOOKS)
+        except (DeltaError, OSError) as error:
+            raise LogError(_blame(self.path, error)) from error
 
     def raise_fence(self) -> None:
         """From here on, every commit of an older run fails."""
@@ -163,13 +211,13 @@ class Table:
 
     def commit(self, files: list[StagedFile], note: bytes, *, writer: str, epoch: int) -> None:
         """Make files and note visible as `epoch` of `writer`, atomically, or raise and change nothing."""
-        self._write(self._owned(), files, note, {writer: epoch})
+        self._write(self.owned(), files, note, {writer: epoch})
 
     def annotate(self, note: bytes) -> None:
         """A commit that brings a note and no files."""
-        self._write(self._owned(), [], note, {})
+        self._write(self.owned(), [], note, {})
 
-    def _owned(self) -> DeltaTable:
+    def owned(self) -> DeltaTable:
         """The table, if the fence that stands is still ours."""
         handle = self._open()
         if (handle.transaction_version(FENCE) or 0) != self._fence:
@@ -177,16 +225,14 @@ class Table:
         return handle
 
     def _open(self) -> DeltaTable:
-        try:
-            self._uses += 1
-            if self._handle is None or self._uses % FRESH_AFTER == 0:
-                self._handle = DeltaTable(str(self.path))
-            else:
+        self._uses += 1
+        if self._handle is not None and self._uses % FRESH_AFTER:
+            try:
                 self._handle.update_incremental()
-        except TableNotFoundError as error:
-            raise LogError(f"{self.path} is not a table of the log any more; restore it from a copy") from error
-        except DeltaError as error:
-            raise LogError(f"{self.path} cannot be opened: {error}") from error
+                return self._handle
+            except (DeltaError, OSError):
+                pass  # the log may have been restored from a copy under our hands; if it is damaged, opening it says so
+        self._handle = open_table(self.path)
         return self._handle
 
     def _write(self, handle: DeltaTable, files: list[StagedFile], note: bytes | None, writers: dict[str, int]) -> None:

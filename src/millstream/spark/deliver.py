@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -24,9 +23,10 @@ from millstream.core.graph import StreamPlan
 from millstream.delivery import ConsoleTarget, Delivery, DeltaTarget, FileTarget, FunctionTarget, MemoryTarget
 from millstream.errors import LogError, TopologyError
 from millstream.log.folder import Folder, read_json, write_json
+from millstream.log.intact import checkpoint_of
 from millstream.log.maintenance import LiveFile, live_files
 from millstream.log.staged import MICROSECONDS, read_records
-from millstream.log.table import newest_version, read_commit, tail
+from millstream.log.table import newest_version, open_table, read_commit, tail
 from millstream.record import Record
 from millstream.spark.datasource import LogSource
 from millstream.spark.failure import reported
@@ -108,9 +108,17 @@ class LogReader(DataSourceStreamReader):
                 yield from named.to_batches()
 
     def _check(self, taken: Taken) -> None:
-        """What this delivery is to go on with must still be there."""
+        """What this delivery is to go on with must still be there, and it must not have been further already."""
         if self._checked:
             return
+        consumer = self._folder.consumer(f"deliver {self._settings.delivery}")
+        for table, at in (read_json(consumer, dict[str, Position]) or {}).items():
+            reached = taken.positions.get(table, Position())
+            if table in self._settings.tables and reached < at:
+                raise LogError(
+                    f"delivery {self._settings.delivery!r} has delivered {self._folder.table(table)} up to version {at.version - 1}, as "
+                    f"{consumer} says, but its checkpoint ends with {reached.version - 1}: {_older(self._folder, self._settings.delivery)}"
+                )
         for table, at in taken.positions.items():
             path = self._folder.table(table)
             if at.version <= newest_version(path) and read_commit(path, table, at.version) is None:
@@ -150,7 +158,7 @@ class LogReader(DataSourceStreamReader):
                 yield from (file for file in commit.files if file.stream == self._settings.stream and file.rows)
 
     def _snapshot(self, table: str, version: int) -> list[LiveFile]:
-        found = live_files(DeltaTable(str(self._folder.table(table)), version=version), table)
+        found = live_files(open_table(self._folder.table(table), version=version), table)
         return sorted((file for file in found if file.stream == self._settings.stream), key=lambda file: file.path)
 
 
@@ -161,7 +169,8 @@ def _offset(taken: Taken) -> dict[str, Any]:
 
 def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, folder: Folder, *, graph: str, name: str) -> StreamingQuery:
     target = delivery.target
-    settings = DeliverySettings(str(folder.path), _identity(folder, delivery.name), delivery.name, stream.name, stream.tables, graph)
+    identity, run = _identity(folder, delivery.name), uuid.uuid4().hex
+    settings = DeliverySettings(str(folder.path), identity, delivery.name, stream.name, stream.tables, graph, run)
     if isinstance(target, DeltaTarget):
         settings = msgspec.structs.replace(settings, target=str(Path(target.path).absolute()))
     elif isinstance(target, FileTarget):
@@ -179,9 +188,21 @@ def _identity(folder: Folder, delivery: str) -> str:
     path = folder.checkpoint(f"deliver {delivery}") / "identity.json"
     found = read_json(path, str)
     if found is None:
+        known = read_json(folder.consumer(f"deliver {delivery}"), dict[str, Position]) or {}
+        if any(position != Position() for position in known.values()) or checkpoint_of(folder, f"deliver {delivery}").begun:
+            raise LogError(f"{path} is missing, and delivery {delivery!r} has delivered already: {_older(folder, delivery)}")
         found = uuid.uuid4().hex
         write_json(path, found)
     return found
+
+
+def _older(folder: Folder, delivery: str) -> str:
+    """Why a delivery cannot go on without its checkpoint, and what to do."""
+    query = f"deliver {delivery}"
+    return (
+        f"it would deliver twice, or leave something out; restore {folder.checkpoint(query)} from the copy that the log is from, or "
+        f"remove it and {folder.consumer(query)} to deliver anew all that the log holds"
+    )
 
 
 def _call(delivery: Delivery, decode: Callable[[bytes | str], Any]) -> Callable[[DataFrame, int], None]:

@@ -7,10 +7,13 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from millstream.errors import Fenced, MillstreamError, RecordError
+from millstream.log.intact import damaged_files
 
 # Spark hands the text of an exception on and nothing else, so the error travels inside its own text.
 _MARK = re.compile(r"<<millstream:([A-Za-z0-9+/=]+)>>")
@@ -52,3 +55,58 @@ def told_in(text: str) -> Told | None:
         return None
     order = {RecordError.__name__: 0, Fenced.__name__: 2}
     return min(found, key=lambda told: order.get(told.kind, 1))
+
+
+# What Spark says when one of its Python processes is gone: of a worker, of a planner, of either.
+_GONE = ("Python worker exited unexpectedly", "java.io.EOFException", "Connection reset", "Broken pipe")
+_SLOW = "Python worker failed to connect back"
+
+
+def all_words(error: BaseException) -> str:
+    """All that Spark said. PySpark shows the top of it and keeps the causes below to itself."""
+    below = getattr(getattr(error, "_cause", None), "_stackTrace", None)
+    return f"{error}\n\n{below}" if below else str(error)
+
+
+def came_too_late(error: BaseException) -> bool:
+    """Spark gives a Python process that plans ten seconds to come up, and no more; on a busy machine that may be too little."""
+    return _SLOW in all_words(error)
+
+
+def explained(where: str, error: BaseException, checkpoint: Path | None = None) -> str:
+    """An error as a user can understand it: in our own words if Spark's carry them, else as what Spark's words mean.
+
+    `checkpoint` is that of the query that met it: a file in it that is to blame is named.
+    """
+    words = all_words(error)
+    told = told_in(words)
+    if told is not None:
+        return told.message
+    if isinstance(error, MillstreamError):
+        return str(error)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return f"Spark's Java process died ({type(error).__name__})"
+    lines = str(error).splitlines()
+    if isinstance(error, Py4JJavaError):
+        lines = [line.removeprefix(": ") for line in lines[1:]]  # the first names a handle of ours
+    first = lines[0] if lines else type(error).__name__
+    state = "CANNOT_LOAD_STATE_STORE" in words
+    if any(sign in words for sign in _GONE) and not state:
+        return (
+            f"{where} stopped: a Python process of Spark's died, perhaps killed for lack of memory ({first}); "
+            f"nothing is lost: start again, and the run goes on where it was"
+        )
+    if came_too_late(error):
+        return f"{where} stopped: a Python process of Spark's did not come up in time; the machine may be too busy: start again"
+    if checkpoint is not None:
+        for file in (*_blamed(words, checkpoint), *([checkpoint / "state"] if state else [])):
+            what = "damaged" if file.exists() else "missing"
+            return f"{file} is {what}, and Spark needs it for {where} ({first}); restore it from a copy"
+    return f"{where} stopped: {first}"
+
+
+def _blamed(words: str, checkpoint: Path) -> Iterator[Path]:
+    """Files of a checkpoint that cannot be whole, then those that Spark says it cannot read."""
+    yield from damaged_files(checkpoint)
+    for found in re.findall(rf"{re.escape(str(checkpoint))}/[\w./-]+", words):
+        yield Path(found.rstrip("."))

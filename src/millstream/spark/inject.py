@@ -40,6 +40,7 @@ class InjectorSettings(msgspec.Struct, frozen=True):
     fence: int
     injector: str
     graph: str
+    run: str  # no two runs have the same, even if a folder is restored from a copy and a fence comes again
 
 
 @dataclass
@@ -106,15 +107,15 @@ def _source(table: Table) -> Source:
 
 
 @functools.lru_cache(maxsize=32)
-def _table(path: str, name: str, fence: int) -> Table:
+def _table(settings: InjectorSettings) -> Table:
     """One handle for each table in each process: opening costs, updating does not."""
-    return Table(Folder(path).table(name), name, fence)
+    name = table_of(settings.injector)
+    return Table(Folder(settings.folder).table(name), name, settings.fence)
 
 
 def _commit(settings: InjectorSettings, messages: list[Any], epoch: int) -> None:
     with reported(f"injector {settings.injector!r}"):
-        name = table_of(settings.injector)
-        table = _table(settings.folder, name, settings.fence)
+        table = _table(settings)
         if table.committed(settings.injector) >= epoch:
             return
         complete: dict[str, Timestamp] = {}

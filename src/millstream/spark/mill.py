@@ -25,6 +25,7 @@ from millstream.core.plan import Plan, before_all
 from millstream.errors import LogError
 from millstream.log.folder import Folder, write_json
 from millstream.log.staged import RECORDS, ROWS_A_FILE, StagedFile, stage
+from millstream.log.table import Table
 from millstream.spark.datasource import MillSource
 from millstream.spark.failure import reported
 from millstream.spark.planner import Manifest, Planner, manifest_path
@@ -240,10 +241,17 @@ class MillWriter(DataSourceStreamArrowWriter):
                 files += message.files
                 summaries += message.summaries
             told = self._settings
+            _mill_table(told.folder, told.fence).owned()  # a run that was overtaken leaves no manifest for the next one to find
             write_json(manifest_path(Folder(told.folder), batchId, told.fence), Manifest(batchId, told.fence, files, summaries))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Nothing is visible yet, so there is nothing to undo; the files are swept later by their names."""
+
+
+@functools.lru_cache(maxsize=8)
+def _mill_table(folder: str, fence: int) -> Table:
+    """One handle in each process: opening costs, updating does not."""
+    return Table(Folder(folder).table(MILL), MILL, fence)
 
 
 def _stage_streams(table: Path, records: pa.Table, epoch: int) -> list[StagedFile]:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from deltalake import DeltaTable
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.backlog import LogFile, Position
 from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.errors import LogError, MillstreamError, RunFailed, TopologyError
-from millstream.injector import DataFrameSource, Injection, ValueSource
+from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
 from millstream.log.folder import Folder, Pinned, read_json
+from millstream.log.intact import check_injector, check_log
 from millstream.log.maintenance import Keeper, LiveFile, live_files
 from millstream.log.status import Status, status_of
-from millstream.log.table import Table, newest_version, tail
+from millstream.log.table import Table, newest_version, open_table, tail
 from millstream.spark.datasource import SOURCES, InjectorSink
 from millstream.spark.deliver import start_delivery
-from millstream.spark.failure import told_in
+from millstream.spark.failure import all_words, came_too_late, explained
 from millstream.spark.inject import InjectorSettings, finish, is_finished
 from millstream.spark.mill import Settings, start_mill
 from millstream.spark.owner import Lock, pin, take_over
@@ -41,6 +43,7 @@ from millstream.topology import Topology
 WATCH = 0.25  # seconds between two looks at the queries
 MAINTAIN = 2.0  # seconds between two looks at the tables
 BUCKETS = 16
+RELAUNCHES = 10  # of queries whose planner came too late, on a busy machine
 PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
 
 
@@ -75,6 +78,7 @@ class Run:
         self._graph = compile_topology(topology)
         self._folder = Folder(at)
         self._options, self._until = options, until
+        self._id = uuid.uuid4().hex
         self._failure: RunFailed | None = None
         self._ended = threading.Event()
         self._halting = threading.Event()  # stop() or drain() has taken over from the watcher
@@ -85,6 +89,8 @@ class Run:
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, Exception] = {}
         self._deliveries: dict[str, StreamingQuery] = {}
+        self._launches: dict[str, Callable[[], StreamingQuery]] = {}
+        self._relaunched = 0
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
             raise LogError(
@@ -100,8 +106,10 @@ class Run:
                 pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
             _agree(pinned, options)
             self._pinned = pinned
+            check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
             self._fence = take_over(self._folder, self._graph)
             self._packed = pack(self._graph)
+            _make_active(self._spark)
             with query_settings(self._spark, partitions=pinned.partitions):
                 self._start()
         except BaseException:
@@ -181,11 +189,27 @@ class Run:
             size=options.bytes_an_epoch,
             graph=self._packed,
         )
-        self._mill = start_mill(self._spark, settings, name=self._name(MILL))
+        self._launches[MILL] = functools.partial(start_mill, self._spark, settings, name=self._name(MILL))
+        self._launch(MILL, "the mill")
         for name, delivery in graph.deliveries.items():
             stream = graph.stream_of(delivery.stream)
             called = self._name(f"deliver {name}")
-            self._deliveries[name] = start_delivery(self._spark, delivery, stream, self._folder, graph=self._packed, name=called)
+            launch = functools.partial(start_delivery, self._spark, delivery, stream, self._folder, graph=self._packed, name=called)
+            self._launches[f"deliver {name}"] = launch
+            self._launch(f"deliver {name}", f"delivery {name!r}")
+
+    def _launch(self, query: str, where: str) -> None:
+        found = self._begin(where, query, self._launches[query])
+        if query == MILL:
+            self._mill = found
+        else:
+            self._deliveries[query.removeprefix("deliver ")] = found
+
+    def _begin(self, where: str, query: str, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        try:
+            return start()
+        except (Py4JError, PySparkException) as error:
+            raise self._failed(explained(where, error, self._folder.checkpoint(query)), error) from error
 
     def _start_injector(self, name: str, injection: Injection) -> None:
         table = self._table(name)
@@ -196,7 +220,7 @@ class Run:
             feeder = self._feeders[name] = Feeder(name, injection.source, self._folder.spool(name))
             feeder.start()
         frame = frame_of(self._spark, injection, self._folder, most=self._options.bytes_an_epoch)
-        settings = InjectorSettings(str(self._folder.path), self._fence, name, self._packed)
+        settings = InjectorSettings(str(self._folder.path), self._fence, name, self._packed, self._id)
         options = {"settings": msgspec.json.encode(settings).decode()}
         if isinstance(injection.source, DataFrameSource) and not frame.isStreaming:
             self._start_whole(name, lambda: frame.write.format(InjectorSink.name()).mode("append").options(**options).save())
@@ -206,11 +230,12 @@ class Run:
                 f"injector {name!r} never ends, so the run would never be drained; "
                 "give it a bounded source, such as ms.files(..., bounded=True), or stop it yourself"
             )
+        check_injector(self._folder, name, files=isinstance(injection.source, FileSource | ValueSource))
         writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(self._name(f"inject {name}"))
         writer = writer.option("checkpointLocation", f"file://{self._folder.checkpoint(f'inject {name}')}")
         ends = bounded and not isinstance(injection.source, ValueSource)
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="400 milliseconds")
-        self._injectors[name] = writer.start()
+        self._injectors[name] = self._begin(f"injector {name!r}", f"inject {name}", writer.start)
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
         """A batch DataFrame is written in one commit, by a thread: the rest of the run does not wait for it."""
@@ -218,8 +243,7 @@ class Run:
         def work() -> None:
             try:
                 if self._table(name).committed(name) < 0:
-                    # Spark looks the sink up in the session that is active in the thread; this makes it so.
-                    self._spark.createDataFrame([], "nothing INT")
+                    _make_active(self._spark)
                     save()
                 finish(self._table(name))
             except Exception as error:
@@ -256,10 +280,8 @@ class Run:
         """Once around: has a query died, has an input ended, is all done?"""
         if self._halting.is_set():
             return
-        for name, query in {"mill": self._mill, **self._deliveries}.items():
-            if not query.isActive:
-                self._fail(name, query.exception() or RuntimeError("the query ended by itself"))
-                return
+        if self._has_died():
+            return
         for name, error in self._broken.items():
             self._fail(f"injector {name!r}", error)
             return
@@ -276,7 +298,7 @@ class Run:
                 failure = query.exception()
                 ends = feeder is None and self._graph.injections[name].source.bounded
                 if failure is not None or not ends:
-                    self._fail(f"injector {name!r}", failure or RuntimeError("its query was stopped from outside"))
+                    self._fail(f"injector {name!r}", failure or RuntimeError("its query was stopped from outside"), f"inject {name}")
                     return
                 self._finish(name)
         if (
@@ -287,6 +309,29 @@ class Run:
             and not self._undelivered()
         ):
             self._end()
+
+    def _has_died(self) -> bool:
+        """Whether the mill or a delivery has; the run has failed then."""
+        queries = {MILL: (self._mill, "the mill"), **{f"deliver {n}": (q, f"delivery {n!r}") for n, q in self._deliveries.items()}}
+        for name, (query, where) in queries.items():
+            if not query.isActive:
+                error = query.exception() or RuntimeError("the query ended by itself")
+                if came_too_late(error) and self._relaunched < RELAUNCHES:  # nothing has run yet
+                    self._relaunch(name, where)
+                else:
+                    self._fail(where, error, name)
+                if self._failure is not None:
+                    return True
+        return False
+
+    def _relaunch(self, query: str, where: str) -> None:
+        self._relaunched += 1
+        try:
+            _make_active(self._spark)
+            with query_settings(self._spark, partitions=self._pinned.partitions):
+                self._launch(query, where)
+        except MillstreamError as error:
+            self._fail(where, error)
 
     def _finish(self, name: str) -> None:
         finish(self._table(name))
@@ -312,7 +357,7 @@ class Run:
             for table in stream.tables:
                 path = self._folder.table(table)
                 if positions is None or positions.get(table, Position()) == Position():  # not begun: all that the table holds
-                    ahead: list[LogFile | LiveFile] = [*live_files(DeltaTable(str(path)), table)]
+                    ahead: list[LogFile | LiveFile] = [*live_files(open_table(path), table)]
                 else:
                     ahead = [file for commit in tail(path, table, positions[table]) for file in commit.files]
                 if any(file.stream == stream.name and file.rows for file in ahead):
@@ -337,7 +382,7 @@ class Run:
                 query.processAllAvailable()
                 query.stop()
         except StreamingQueryException as error:
-            self._fail(f"injector {name!r}", error)
+            self._fail(f"injector {name!r}", error, f"inject {name}")
             self._raise()
         if (feeder is None or feeder.ended) and self._graph.injections[name].source.bounded:
             finish(self._table(name))
@@ -346,30 +391,30 @@ class Run:
         """Until it holds, the mill dies, or the time is over."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not condition():
-            for name, query in {"mill": self._mill, **self._deliveries}.items():
-                if not query.isActive:
-                    self._fail(name, query.exception() or RuntimeError("the query ended by itself"))
-                    return
+            if self._has_died():
+                return
             if deadline is not None and time.monotonic() > deadline:
                 return
             time.sleep(WATCH)
 
-    def _fail(self, where: str, error: BaseException) -> None:
-        text = str(error)
-        told = told_in(text)
-        if told is not None:
-            cause = told.message
-        elif isinstance(error, Py4JNetworkError | ConnectionError):
-            cause = f"Spark's Java process died ({type(error).__name__})"
-        elif isinstance(error, Py4JJavaError):
-            cause = f"{where} stopped: {[*text.splitlines(), text][1].removeprefix(': ')}"  # the first line names a handle of ours
-        elif isinstance(error, MillstreamError):
-            cause = text
+    def _fail(self, where: str, error: BaseException, query: str | None = None) -> None:
+        """End the run; `query` is the one that met the error, if one did."""
+        if self._overtaken():  # whatever it met first
+            cause = f"a newer run owns {self._folder.path}; this one stops"
         else:
-            cause = f"{where} stopped: {text.splitlines()[0] if text else type(error).__name__}"
+            cause = explained(where, error, None if query is None else self._folder.checkpoint(query))
         if self._failure is None:
-            self._failure = RunFailed(cause, text, None if self._words is None else str(self._words))
+            self._failure = self._failed(cause, error)
         self._end()
+
+    def _failed(self, cause: str, error: BaseException) -> RunFailed:
+        return RunFailed(cause, all_words(error), None if self._words is None else str(self._words))
+
+    def _overtaken(self) -> bool:
+        try:
+            return Table(self._folder.table(MILL), MILL, self._fence).fence() > self._fence
+        except LogError:
+            return False  # a damaged table is what is told already
 
     def _stop_inputs(self) -> None:
         for feeder in self._feeders.values():
@@ -399,6 +444,11 @@ class Run:
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _make_active(spark: SparkSession) -> None:
+    """Spark looks our sources and sinks up in the session that is active in the thread; making a DataFrame makes it so."""
+    spark.createDataFrame([], "nothing INT")
 
 
 def _agree(pinned: Pinned, options: Options) -> None:

@@ -42,6 +42,7 @@ class DeliverySettings(msgspec.Struct, frozen=True):
     stream: str
     tables: tuple[str, ...]
     graph: str
+    run: str  # each start has its own: a target may be restored from a copy, or made anew, between two of them
     target: str = ""
     format: Format | None = None
 
@@ -133,7 +134,8 @@ class DeltaWriter(DataSourceStreamArrowWriter):
 
 
 @functools.lru_cache(maxsize=32)
-def _opened(path: str) -> DeltaTable:
+def _opened(path: str, run: str) -> DeltaTable:
+    """One handle for a run; that of an earlier one may know of versions that are not there any more."""
     return DeltaTable(path)
 
 
@@ -141,7 +143,7 @@ def _target(settings: DeliverySettings, schema: pa.Schema) -> DeltaTable:
     path = settings.target
     if not DeltaTable.is_deltatable(path):
         DeltaTable.create(path, schema, mode="ignore")
-    table = _opened(path)
+    table = _opened(path, settings.run)
     table.update_incremental()
     standing = pa.schema(table.schema().to_arrow())
     if standing.names != schema.names or pa.schema(standing).field("value").type != schema.field("value").type:

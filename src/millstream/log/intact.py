@@ -1,0 +1,197 @@
+"""What in a folder must fit together, looked at before a run changes anything in it.
+
+A table that has lost commits, or a checkpoint that is older than the log, would not fail by itself: input would be
+taken twice or passed over, records delivered twice or never. Of Spark's checkpoints only the names of files are
+looked at: `offsets/N` stands before batch N runs, `commits/N` after it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from millstream.core.backlog import Position
+from millstream.core.graph import MILL, table_of
+from millstream.core.plan import Ledger
+from millstream.errors import LogError
+from millstream.log.folder import Folder, read_json
+from millstream.log.table import Table, newest_note, newest_version, read_commit
+
+CHUNK = struct.Struct(">I")  # of Hadoop's checksums
+CHECKSUMS = b"crc\0"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How far Spark says that a query has come; -1 before the first batch."""
+
+    path: Path
+    done: int
+    planned: int
+
+    @property
+    def begun(self) -> bool:
+        return self.planned >= 0
+
+
+def checkpoint_of(folder: Folder, query: str) -> Checkpoint:
+    """Refuses one that lacks a file in the middle: Spark would run a batch again, or leave one out, without a word."""
+    path = folder.checkpoint(query)
+    done = _newest(path / "commits")  # first, for another run may be under way where the lock does not reach
+    planned = _newest(path / "offsets")
+    if done > planned:
+        raise LogError(f"{path / 'offsets' / str(done)} is missing, but {path / 'commits' / str(done)} is there; restore it from a copy")
+    if planned > _newest(path / "commits") + 1:
+        raise LogError(f"{path / 'commits' / str(planned - 1)} is missing, but batch {planned} follows it; restore it from a copy")
+    if planned >= 0 and not (path / "metadata").exists():
+        raise LogError(f"{path / 'metadata'} is missing, but {path / 'offsets' / str(planned)} is there; restore it from a copy")
+    return Checkpoint(path, done, planned)
+
+
+def check_log(folder: Folder, *, injectors: Iterable[str], deliveries: Iterable[str]) -> None:
+    """Nothing that somebody has read or written has left the log, and no checkpoint is older or newer than its table."""
+    for path in sorted((folder.path / "log").glob("*/_delta_log")):
+        _check_commits(path.parent)
+    _check_consumers(folder)
+    for name in injectors:
+        done = checkpoint_of(folder, f"inject {name}").done
+        _check_injected(folder, name, done)
+    for name in deliveries:
+        checkpoint_of(folder, f"deliver {name}")
+    _check_mill(folder)
+
+
+def check_injector(folder: Folder, name: str, *, files: bool) -> None:
+    """A query that does not know what it has injected would take its source in from the beginning."""
+    checkpoint = checkpoint_of(folder, f"inject {name}")
+    committed = _committed(folder, name)
+    if checkpoint.planned < committed:
+        raise LogError(
+            f"{_state_of(checkpoint)}, but injector {name!r} has brought epoch {committed} into the log: it would take its source in "
+            f"again; restore the checkpoint from the copy that the log is from"
+        )
+    seen = checkpoint.path / "sources" / "0"
+    if files and _newest(seen) < checkpoint.planned:
+        raise LogError(
+            f"{seen} does not say which files injector {name!r} has read (its newest entry is {_newest(seen)}, and batch "
+            f"{checkpoint.planned} is planned): they would be read again; restore it from a copy"
+        )
+
+
+def damaged_files(checkpoint: Path) -> Iterator[Path]:
+    """Files of Spark's that cannot be whole: empty, torn, or not what Hadoop's checksum beside them says.
+
+    For naming the one to blame when Spark has failed; what is in them is Spark's own affair.
+    """
+    for file in sorted(checkpoint.rglob("*")):
+        if file.is_file() and not file.name.startswith("."):
+            lines = file.relative_to(checkpoint).parts[0] in ("offsets", "commits", "sources", "metadata")
+            if file.stat().st_size == 0 or not _matches(file) or (lines and not _is_json_lines(file)):
+                yield file
+
+
+def _is_json_lines(file: Path) -> bool:
+    """As Spark's own logs are, but for a version at the top and a dash for nothing."""
+    try:
+        for line in file.read_text().splitlines():
+            if line != "-" and not re.fullmatch(r"v\d+", line):
+                msgspec.json.decode(line)
+    except (UnicodeDecodeError, msgspec.MsgspecError):
+        return False
+    return True
+
+
+def _matches(file: Path) -> bool:
+    beside = file.with_name(f".{file.name}.crc")
+    try:
+        told = beside.read_bytes()
+    except FileNotFoundError:
+        return True  # nothing is known of it
+    if told[:4] != CHECKSUMS or len(told) < 8:
+        return False
+    (size,) = CHUNK.unpack(told[4:8])
+    wanted = [found for (found,) in CHUNK.iter_unpack(told[8 : 8 + (len(told) - 8) // 4 * 4])]
+    with file.open("rb") as content:
+        return [zlib.crc32(part) for part in iter(lambda: content.read(size), b"")] == wanted
+
+
+def _check_commits(table: Path) -> None:
+    """All that are there can be read; Delta itself passes over a commit that has lost its end."""
+    for version in range(newest_version(table), -1, -1):
+        if read_commit(table, table.name, version) is None:
+            return
+
+
+def _check_consumers(folder: Folder) -> None:
+    for path in sorted((folder.path / "consumers").glob("*.json")):
+        for table, position in (read_json(path, dict[str, Position]) or {}).items():
+            ends = newest_version(folder.table(table))
+            if position.version > ends + 1:
+                raise LogError(
+                    f"{folder.table(table)} {_ends(ends)}, but {path.stem!r} has read it up to version {position.version - 1}: "
+                    f"the log has lost what lies between; restore it from a copy"
+                )
+
+
+def _ends(version: int) -> str:
+    return "is gone" if version < 0 else f"ends with version {version}"
+
+
+def _check_injected(folder: Folder, name: str, done: int) -> None:
+    committed = _committed(folder, name)
+    if committed < done:
+        raise LogError(
+            f"{folder.table(table_of(name))} ends with epoch {committed} of injector {name!r}, its checkpoint with {done}: "
+            f"the log has lost what lies between; restore it from a copy"
+        )
+
+
+def _committed(folder: Folder, name: str) -> int:
+    path = folder.table(table_of(name))
+    return -1 if newest_version(path) < 0 else Table(path, path.name, 0).committed(name)
+
+
+def _check_mill(folder: Folder) -> None:
+    before = _published(folder)
+    checkpoint = checkpoint_of(folder, MILL)
+    after = _published(folder)  # both, for another run may be under way where the lock does not reach
+    if not before <= checkpoint.done <= after + 1:
+        raise LogError(
+            f"the log of {folder.path} ends with epoch {after}, its checkpoint {checkpoint.path} with {checkpoint.done}: "
+            f"they do not belong together; restore both from one copy"
+        )
+    if checkpoint.done == after + 1:
+        check_manifest(folder, checkpoint.done)
+
+
+def check_manifest(folder: Folder, epoch: int) -> None:
+    """An epoch that is done and not published yet is published from its manifest; its files are swept without one."""
+    found = sorted(folder.manifests.glob(f"{epoch:012d}-*.json"))
+    if not found:
+        raise LogError(f"{folder.manifests} lacks the manifest of epoch {epoch}; restore it from a copy")
+    read_json(found[-1], dict[str, Any])
+
+
+def _published(folder: Folder) -> int:
+    found = newest_note(folder.table(MILL), MILL)
+    return -1 if found is None else msgspec.json.decode(found[1], type=Ledger).plan.epoch
+
+
+def _newest(path: Path) -> int:
+    """The highest number among the names of a folder, `7` or `7.compact`; -1 if there is none."""
+    if not path.is_dir():
+        return -1
+    return max(
+        (int(file.name.removesuffix(".compact")) for file in path.iterdir() if file.name.removesuffix(".compact").isdigit()), default=-1
+    )
+
+
+def _state_of(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.path} ends with batch {checkpoint.planned}" if checkpoint.begun else f"{checkpoint.path} is gone or empty"

@@ -1,0 +1,314 @@
+"""Generated topologies, inputs, splits and crashes: the invariants hold after every epoch, and the end equals a plain fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+import millstream as ms
+from millstream.core.backlog import Limits, LogFile, Position
+from millstream.core.codec import StateCodec
+from millstream.core.epoch import Report, Tally
+from millstream.core.graph import MILL, compile_topology
+from millstream.core.low_watermark import LowWatermark
+from millstream.core.pages import Bucket
+from millstream.core.plan import Ledger, Plan
+from millstream.core.row import Minima, timers_of
+from millstream.testing import Driver
+from tests import invariants as law
+from tests.core.topologies import SECOND, Adding, Case, Item, Kept, Lap, Node, Read, Sum, build, cases, diary_of, fold, play
+
+_decode = msgspec.json.Decoder(Item).decode
+_decode_lap = msgspec.json.Decoder(Lap).decode
+
+
+class Watched(Driver):
+    """Checks the invariants after every epoch, and every attempt that crashed against the one that took its place."""
+
+    def __init__(self, topology: ms.Topology, case: Case) -> None:
+        super().__init__(topology)
+        self._limits = Limits(case.limit, 1 << 40)
+        self._pace, self._crashes = iter(case.pace), case.crashes
+        self._watch = law.Watch(self._graph)
+        self._codecs = {name: StateCodec(node.computation) for name, node in self._graph.nodes.items()}
+        self._undelivered: dict[law.Id, law.Logged] = {}
+        self._attempts: list[tuple[law.Attempt, list[law.Logged]]] = []
+        self._folded: dict[tuple[str, str, int], Sum] = {}
+
+    def run(self) -> None:
+        """As many epochs as the case allows; the rest waits for what comes next."""
+        most = next(self._pace, None)
+        if most is None:
+            super().run()
+        else:
+            any(not self.epoch() for _ in range(most))
+
+    def jump(self, now: ms.Timestamp) -> None:
+        """The wall clock says this, be it earlier."""
+        self._now = now
+        self.run()
+
+    def finish(self, of: ms.Stream[Any] | None = None) -> None:
+        if of is None:
+            self._pace = iter(())
+        super().finish(of)
+
+    def epoch(self, *, always: bool = False) -> bool:
+        self._attempts = []
+        self._crashes, crashes = divmod(self._crashes, 2)
+        if crashes:
+            self.crash()
+        ran = super().epoch(always=always)
+        if ran:
+            self._check()
+        return ran
+
+    def end(self) -> None:
+        self._reread(self._log)
+        self._watch.end()
+
+    def _arriving(self, plan: Plan, files: list[LogFile]) -> Any:
+        arriving = super()._arriving(plan, files)
+        given = [record for bucket in sorted(arriving) for record in sorted(arriving[bucket])]
+        self._attempts.append((law.Attempt(plan, given), []))
+        return arriving
+
+    def _work(self, plan: Plan, files: list[LogFile]) -> Any:
+        summaries, produced = super()._work(plan, files)
+        self._attempts[-1][1].extend(law.Logged(r.id, stream, *r[1:]) for stream, batch in produced.items() for r in batch)
+        return summaries, produced
+
+    def _commit(self, table: str, batches: dict[str, Any]) -> None:
+        for stream in self._read & batches.keys():
+            self._undelivered |= {record.id: law.Logged(record.id, stream, *record[1:]) for record in batches[stream]}
+        super()._commit(table, batches)
+
+    def _check(self) -> None:
+        (attempt, made), *others = reversed(self._attempts)
+        for crashed, lost in others:
+            law.replayed(crashed, lost, attempt, made)
+        taken = [self._undelivered.pop(id_) for id_ in {record.id: None for record in attempt.arrivals}]
+        arrived = {stream: len(records) for stream, records in self._log.items()}
+        diary = diary_of(made)
+        self._watch.see(law.Epoch(self._ledger, made, taken, list(self._undelivered.values()), arrived), [entry for entry, _ in diary])
+        law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in diary if e.does == "fire")
+        self._reread({record.stream for record in made})
+        self._fold(attempt)
+        self._check_rows()
+
+    def _reread(self, streams: Iterable[str]) -> None:
+        for stream in streams:
+            self._watch.read(stream, [law.Logged(record.id, stream, *record[1:]) for record in self._log[stream]])
+
+    def _check_rows(self) -> None:
+        rows, sums = [], {}
+        for shelf in self._shelves:
+            bucket = Bucket(shelf)
+            for name, codec in self._codecs.items():
+                pages = bucket.pages(name)
+                for number in range(pages._directory.pages):
+                    for key, row in pages._page(number).items():
+                        kept: Kept = codec.fresh() if row.state is None else codec.decode(row.state)
+                        timers = {tag: int(pending.at) for tag, pending in timers_of(row).items()}
+                        rows.append(law.Row(name, key, kept.pending, timers))
+                        sums.update({(name, key, start): found for start, found in kept.sums.items()})
+        law.one_epoch_a_row(rows)
+        law.state_equals_fold(sums, self._folded)
+
+    def _fold(self, attempt: law.Attempt) -> None:
+        """What an epoch brought to the open windows, by hand; those that are complete are told and closed."""
+        plan = attempt.plan
+        for record in attempt.arrivals:
+            read = self._graph.inputs[record.input]
+            it = self._graph.nodes[read.computation].computation
+            assert isinstance(it, Adding)
+            round_ = read.stream.name.endswith(".again")
+            on_its_way = _decode_lap(record.value).left > 1 if round_ else it.node.laps > 0
+            lost = record.timestamp < plan.before[read.computation] and it.node.late != "process"
+            if not (on_its_way or lost) and it.node.window:
+                item = _decode_lap(record.value).item if round_ else _decode(record.value)
+                place = (read.computation, record.key, record.timestamp - record.timestamp % (it.node.window * SECOND))
+                old = self._folded.get(place, Sum(0, 0, record.timestamp))
+                self._folded[place] = Sum(old.number + item.number, old.weight + item.weight, min(old.first, record.timestamp))
+        sizes = {name: node.computation.node.window * SECOND for name, node in self._graph.nodes.items()}  # type: ignore[attr-defined]
+        open_ = {
+            (name, key, start): s for (name, key, start), s in self._folded.items() if start + sizes[name] > plan.low_watermarks[name].input
+        }
+        self._folded = open_
+
+
+@settings(max_examples=1_100, deadline=None)
+@given(cases())
+def test_whatever_happens_the_invariants_hold_and_the_end_is_a_fold(case: Case) -> None:
+    played = play(case, lambda topology: Watched(topology, case))
+    played.stage.end()
+    law.state_equals_fold(played.said, fold(case))
+    assert all(played.stage.tally(name).late == 0 for name in played.built.computations)
+    assert all(played.stage.keys(name) == 0 for name in played.built.computations)
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(honest=False))
+def test_the_invariants_hold_when_promises_are_broken(case: Case) -> None:
+    played = play(case, lambda topology: Watched(topology, case))
+    played.stage.end()
+    assert all(played.stage.keys(name) == 0 for name in played.built.computations)
+
+
+# Each invariant is able to fail: an honest history that it accepts, and doctored ones that it refuses.
+
+GRAPH = compile_topology(build(Case(1, (Node((Read("in0"),)), Node((Read("n0"),))), ())).topology)
+
+
+def plan(epoch: int = 3, **told: Any) -> Plan:
+    usual: dict[str, Any] = {
+        "now": 10,
+        "low_watermarks": {"n0": LowWatermark(50, 40), "n1": LowWatermark(40, 40)},  # type: ignore[arg-type]
+        "before": {"n0": 30, "n1": 30},
+        "promises": {"in0": 50},
+        "positions": {"injector in0": Position(2), MILL: Position(3)},
+        "due": [],
+    }
+    return Plan(epoch=epoch, **{**usual, **told})
+
+
+def ledger(epoch: int = 3, *, tally: Tally | None = None, report: Report | None = None, produced: int = 2, **told: Any) -> Ledger:
+    reports = {0: {"n0": report or Report(Minima(hold=ms.Timestamp(45)), 1, 1)}}
+    tallies = {"n0": tally or Tally(received=5, applied=4, late=1, dropped=1, produced=2), "n1": Tally(received=1, applied=1)}
+    return Ledger(plan(epoch, **told), reports, tallies, {"n0.sums": produced})
+
+
+def logged(place: int, stream: str = "in0", timestamp: int = 60, *, epoch: int = 3, value: bytes = b"1") -> law.Logged:
+    return law.Logged((MILL, epoch, place), stream, "k", value, timestamp)
+
+
+def epoch(number: int = 3, **told: Any) -> law.Epoch:
+    whole = {name: told.pop(name) for name in ("made", "taken", "waiting", "arrived") if name in told}
+    usual: dict[str, Any] = {"waiting": [logged(0), logged(1, "n0.sums", 40)], "arrived": {"in0": 6, "n0.sums": 2}}
+    return law.Epoch(ledger(number, **told), **{**usual, **whole})
+
+
+BEFORE = epoch(2, low_watermarks={"n0": LowWatermark(30, 30), "n1": LowWatermark(30, 30)}, promises={"in0": 30}, now=5)  # type: ignore[arg-type]
+ENDED = LowWatermark(ms.END_OF_TIME, ms.END_OF_TIME)
+
+
+def entry(does: Any, tag: str, at: int, *, wall: bool = False, low_watermark: int = 50) -> law.Entry:
+    return law.Entry("n0", "k", does, tag, at, wall, low_watermark, 10)
+
+
+def lows(n0: tuple[int, int], n1: tuple[int, int] = (40, 40)) -> dict[str, LowWatermark]:
+    return {"n0": LowWatermark(*n0), "n1": LowWatermark(*n1)}  # type: ignore[arg-type]
+
+
+def ended(**told: Any) -> law.Epoch:
+    report = Report(Minima(wall=ms.Timestamp(told.pop("wall", 11))), 1, 1)
+    return epoch(**{"waiting": [], "report": report, "low_watermarks": {"n0": ENDED, "n1": ENDED}, **told})
+
+
+PENDING = {("n0", "k"): {"a": entry("set", "a", 45), "b": entry("set", "b", 60)}}
+ROW = law.Row("n0", "k", {"t": 1}, {"t": 1})
+
+# The honest arguments first, then what must be refused.
+HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
+    law.conservation: [
+        (GRAPH, epoch()),
+        (GRAPH, epoch(tally=Tally(received=5, applied=5, dropped=1))),
+        (GRAPH, epoch(arrived={"in0": 7, "n0.sums": 2})),
+        (GRAPH, epoch(waiting=[logged(0)])),
+        (GRAPH, epoch(produced=3)),
+    ],
+    law.state_equals_fold: [({"k": 1}, {"k": 1}), ({"k": 1}, {"k": 2}), ({}, {"k": 1}), ({"k": 1}, {})],
+    law.productions_unique_and_gap_free: [
+        (3, [logged(1, "n0.sums"), logged(0, "n0.late"), logged(1 << 40)]),
+        (3, [logged(0), logged(2)]),
+        (3, [logged(0), logged(0)]),
+        (3, [logged(1 << 40), logged(2 + (1 << 40))]),
+        (3, [logged(0, epoch=2)]),
+    ],
+    law.same_bytes_for_the_same_id: [
+        ([logged(0)], [logged(0), logged(1)]),
+        ([logged(0)], [logged(0, value=b"2")]),
+        ([logged(0)], [logged(0, timestamp=61)]),
+        ([logged(0)], []),
+    ],
+    law.one_epoch_a_row: [
+        ([ROW],),
+        ([ROW, law.Row("n0", "k", {"t": 1}, {})],),
+        ([law.Row("n0", "k", {}, {"t": 1})],),
+        ([law.Row("n0", "k", {"t": 1}, {"t": 2})],),
+    ],
+    law.low_watermarks_monotone: [
+        (BEFORE.ledger, ledger()),
+        (BEFORE.ledger, ledger(now=4)),
+        (BEFORE.ledger, ledger(low_watermarks=lows((29, 29)))),
+        (BEFORE.ledger, ledger(promises={"in0": 29})),
+    ],
+    law.low_watermarks_below_pending_work: [
+        (GRAPH, BEFORE, epoch()),
+        (GRAPH, BEFORE, epoch(promises={"in0": 49})),
+        (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 40), (41, 40)))),
+        (GRAPH, BEFORE, epoch(waiting=[logged(0, timestamp=49)])),
+        (GRAPH, BEFORE, epoch(waiting=[logged(0, "n0.sums", 39)])),
+        (GRAPH, BEFORE, epoch(taken=[logged(0, timestamp=39)])),
+        (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 46)))),
+        (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 29), (30, 29)), taken=[logged(0, timestamp=29)])),
+        (GRAPH, BEFORE, epoch(tally=Tally(received=5, applied=5, late=2))),
+    ],
+    law.timers_in_order: [
+        (PENDING, [entry("fire", "a", 45), entry("fire", "b", 60, low_watermark=60)]),
+        (PENDING, [entry("fire", "b", 60)]),
+        (PENDING, [entry("fire", "b", 60, low_watermark=60)]),
+        (PENDING, [entry("set", "c", 45, wall=True), entry("fire", "c", 45, wall=True)]),
+        ({}, [entry("set", "y", 45), entry("set", "x", 45), entry("fire", "y", 45)]),
+    ],
+    law.every_timer_once: [
+        (PENDING, [entry("fire", "a", 45)], ledger()),
+        (PENDING, [entry("fire", "a", 45), entry("fire", "a", 45)], ledger()),
+        (PENDING, [entry("fire", "a", 44)], ledger()),
+        (PENDING, [entry("cancel", "a", 45), entry("fire", "a", 45)], ledger()),
+        (PENDING, [], ledger(report=Report(Minima(), 1, 2))),
+        (PENDING, [entry("fire", "a", 45)], ledger(report=Report(Minima(), 1, 2))),
+        (PENDING, [entry("fire", "a", 45)], ledger(report=Report(Minima(), 0, 0))),
+    ],
+    law.contiguous_ledger: [
+        (BEFORE.ledger, ledger()),
+        (BEFORE.ledger, ledger(4)),
+        (BEFORE.ledger, ledger(2)),
+        (BEFORE.ledger, ledger(positions={"injector in0": Position(1, 9), MILL: Position(3)})),
+        (BEFORE.ledger, ledger(tally=Tally(received=4, applied=3, late=1, dropped=1))),
+    ],
+    law.equal_input_on_replay: [
+        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["a", "b"])),
+        (law.Attempt(plan()), law.Attempt(plan(now=11))),
+        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["b", "a"])),
+        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["a"])),
+    ],
+    law.readers_see_prefixes: [
+        ([("t", 0, 0)], [("t", 0, 0), ("t", 0, 1)]),
+        ([("t", 0, 0)], []),
+        ([("t", 0, 0)], [("t", 0, 1), ("t", 0, 0)]),
+    ],
+    law.lag_returns_to_zero: [
+        (GRAPH, ended()),
+        (GRAPH, ended(waiting=[logged(0)])),
+        (GRAPH, ended(low_watermarks={"n0": ENDED, "n1": LowWatermark(ms.END_OF_TIME, ms.Timestamp(9))})),
+        (GRAPH, ended(wall=10)),
+    ],
+}
+
+
+def test_every_invariant_has_its_histories() -> None:
+    assert set(HISTORIES) == set(law.INVARIANTS)
+
+
+@pytest.mark.parametrize("invariant", law.INVARIANTS, ids=lambda invariant: invariant.__name__)
+def test_an_honest_history_is_accepted_and_doctored_ones_are_refused(invariant: Callable[..., None]) -> None:
+    honest, *doctored = HISTORIES[invariant]
+    invariant(*honest)
+    for history in doctored:
+        with pytest.raises(law.Broken, match=f"^{invariant.__name__}: "):
+            invariant(*history)

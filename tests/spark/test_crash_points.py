@@ -1,0 +1,53 @@
+"""The driver, its Java process and all its workers die at every named point of an epoch, one after the other, on one folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from millstream.log.status import status_of
+from tests.kills import Fault, check, start, write_clicks
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PATIENCE = 180.0
+
+# What of its epoch is on the disk when a run dies: each step of the protocol adds one thing.
+STANDS = {
+    "after the offset log": ("offsets",),
+    "mid-task": ("offsets",),
+    "after the state commit": ("offsets", "state"),
+    "after the manifest": ("offsets", "state", "manifest"),
+    "after Spark's commit log": ("offsets", "state", "manifest", "commits"),
+    "before the publishing commit": ("offsets", "state", "manifest", "commits"),
+    "after the publishing commit": ("offsets", "state", "manifest", "commits", "published"),
+}
+
+
+def die(base: Path, point: str) -> dict[str, object]:
+    """Run until the fault befalls it; what the fault found."""
+    run = base / "run"
+    epoch = max(1, status_of(run).epoch + 1) if (run / "topology.json").exists() else 1
+    fault = Fault(point, epoch=0 if "injector" in point or "delivery" in point else epoch)
+    process = start(base, fault)
+    try:
+        assert process.wait(PATIENCE) == -9, (base / "run.log").read_text()[-3000:]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    found: dict[str, object] = json.loads(fault.fired(base).read_text())
+    return found
+
+
+def test_a_run_killed_at_every_point_of_an_epoch_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "clicks", records=30_000, files=30, seed=5)
+    die(tmp_path, "after an injector's commit")
+    for point, stands in STANDS.items():
+        found = die(tmp_path, point)
+        assert {name for name in ("offsets", "state", "manifest", "commits", "published") if found[name]} == set(stands), point
+    die(tmp_path, "after a delivery's commit")
+    assert start(tmp_path).wait(PATIENCE) == 0, (tmp_path / "run.log").read_text()[-3000:]
+    assert check(tmp_path) > len(STANDS)

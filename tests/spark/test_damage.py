@@ -1,0 +1,341 @@
+"""Files that are torn, corrupted, gone or from another copy: refused by name, never a wrong answer, and mended by restoring them.
+
+Every test begins with the same folder: three epochs done, a fourth file of clicks waiting. It does one damage after
+another to it. Each must be refused, and nothing delivered. What was damaged is then put back, and in the end the run
+must go on as if nothing had been: what was refused has changed nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from tests.spark.clicks import Click, Count, click, write_lines
+
+pytestmark = pytest.mark.spark
+
+USERS = ("anna", "bert", "carl")
+DONE, ALL = 3, 4  # files of clicks that were taken in before the damage, and files that there are
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of a run, what goes in and what comes out, and copies of it from two moments."""
+
+    base: Path
+    spark: SparkSession
+
+    @property
+    def at(self) -> Path:
+        return self.base / "mill"
+
+    @property
+    def out(self) -> Path:
+        return self.base / "out"
+
+    @property
+    def copy(self) -> Path:
+        return self.base / "copy"
+
+    @property
+    def earlier(self) -> Path:
+        return self.base / "earlier"
+
+    def click(self, number: int) -> None:
+        write_lines(self.base / "clicks" / f"{number}.jsonl", [click(user, number) for user in USERS])
+
+    def topology(self, *deliveries: str) -> ms.Topology:
+        topology, count = ms.Topology("damage"), Count()
+        usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+        topology.compute("count", count).reads(topology.inject("clicks", ms.files(f"{self.base}/clicks/*.jsonl", Click), **usual))
+        for name in ("out", *deliveries):
+            topology.deliver(name, count.counts, ms.delta(str(self.base / name)))
+        return topology
+
+    def drain(self, *deliveries: str) -> None:
+        ms.start(self.topology(*deliveries), at=self.at, spark=self.spark, options=ms.Options(partitions=2, buckets=4)).drain()
+
+    def delivered(self, name: str = "out") -> list[tuple[str, int]]:
+        rows = DeltaTable(str(self.base / name)).to_pyarrow_table().to_pylist()
+        return sorted((row["key"], row["value"]) for row in rows)
+
+    def restore(self) -> None:
+        for name in ("mill", "out"):
+            shutil.rmtree(self.base / name)
+            shutil.copytree(self.copy / name, self.base / name)
+
+
+def counted(files: int) -> list[tuple[str, int]]:
+    """The model: a user has one click in each file, and they are numbered."""
+    return sorted((user, number) for user in USERS for number in range(1, files + 1))
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("damage"), spark)
+    for number in range(1, DONE):
+        place.click(number)
+        place.drain()
+    shutil.copytree(place.at, place.earlier)
+    place.click(DONE)
+    place.drain()
+    assert place.delivered() == counted(DONE)
+    for name in ("mill", "out"):
+        shutil.copytree(place.base / name, place.copy / name)
+    place.click(ALL)
+    return place
+
+
+@pytest.fixture
+def place(made: Place) -> Place:
+    made.restore()
+    return made
+
+
+# Damage, and how it is undone.
+
+
+def torn(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(bytes((n * 37 + 11) % 256 for n in range(path.stat().st_size)))
+
+
+def turned(path: Path) -> None:
+    """One bit."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    """Torn at the end of a line, so that what is left can be read."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) > 1
+    path.write_bytes(lines[0])
+
+
+def removed(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def unchecked(damage: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Without the checksum that Hadoop keeps beside the file."""
+
+    def both(path: Path) -> None:
+        damage(path)
+        path.with_name(f".{path.name}.crc").unlink()
+
+    both.__name__ = f"{damage.__name__} without checksum"
+    return both
+
+
+def replaced_by(copy: Path) -> Callable[[Path], None]:
+    """What was there at an earlier moment."""
+
+    def replace(path: Path) -> None:
+        shutil.rmtree(path)
+        shutil.copytree(copy, path)
+
+    return replace
+
+
+@contextmanager
+def damaged(path: Path, damage: Callable[[Path], None]) -> Iterator[None]:
+    """Damaged inside; afterwards it is put back, it alone."""
+    with tempfile.TemporaryDirectory() as aside:
+        both = [file for file in (path, path.with_name(f".{path.name}.crc")) if file.exists()]
+        for file in both:
+            _copy(file, Path(aside, file.name))
+        damage(path)
+        assert path.is_dir() or not path.exists() or path.read_bytes() != Path(aside, path.name).read_bytes()
+        yield
+        for file in both:
+            _copy(Path(aside, file.name), file)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+def refusal(place: Place, *deliveries: str) -> str:
+    """How a start is refused: in words of ours, and with nothing delivered."""
+    with pytest.raises((ms.LogError, ms.RunFailed)) as refused:
+        place.drain(*deliveries)
+    told = str(refused.value)
+    assert "\n" not in told
+    assert not any(word in told for word in ("org.apache", "com.fasterxml", "Py4J", "Kernel error")), told
+    assert place.delivered() == counted(DONE)
+    return told
+
+
+def goes_on(place: Place) -> None:
+    place.drain()
+    assert place.delivered() == counted(ALL)
+
+
+def newest(folder: Path, pattern: str = "[0-9]*") -> Path:
+    """The file with the highest number at the beginning of its name."""
+    return max(folder.glob(pattern), key=lambda path: int(path.name.split("_")[0]))
+
+
+# The tests.
+
+CHECKPOINTS = ("inject clicks", "mill", "deliver out")
+
+
+@pytest.mark.parametrize("query", CHECKPOINTS)
+def test_a_damaged_checkpoint_is_refused_by_name(query: str, place: Place) -> None:
+    checkpoint = place.at / "checkpoints" / query
+    offset, commit, metadata = newest(checkpoint / "offsets"), newest(checkpoint / "commits"), checkpoint / "metadata"
+    damages: list[tuple[Path, Callable[[Path], None]]] = [
+        (offset, torn),
+        (offset, unchecked(torn)),
+        (offset, unchecked(emptied)),
+        (offset, unchecked(garbled)),
+        (offset, unchecked(removed)),
+        (commit, unchecked(torn)),
+        (metadata, unchecked(torn)),
+        (metadata, unchecked(removed)),
+        (checkpoint / "offsets", removed),
+        (checkpoint / "commits", removed),
+        (checkpoint, removed),
+        (checkpoint, replaced_by(place.earlier / "checkpoints" / query)),
+    ]
+    for path, damage in damages:
+        with damaged(path, damage):
+            told = refusal(place)
+            assert str(path) in told, damage
+            assert "restore" in told
+    goes_on(place)
+
+
+def test_a_damaged_list_of_files_read_is_refused_by_name(place: Place) -> None:
+    """Without it, Spark's source would read all files again."""
+    read = place.at / "checkpoints" / "inject clicks" / "sources" / "0"
+    for path, damage, named in [
+        (newest(read), unchecked(torn), newest(read)),
+        (newest(read), unchecked(removed), read),
+        (read / "0", unchecked(removed), read / "0"),
+        (read.parent, removed, read),
+    ]:
+        with damaged(path, damage):
+            assert str(named) in refusal(place), damage
+    goes_on(place)
+
+
+def test_damaged_state_is_refused_by_name(place: Place) -> None:
+    state = place.at / "checkpoints" / "mill" / "state"
+    change = newest(state / "0" / "0", "[0-9]*.changelog")
+    for path, damage in [(change, torn), (change, unchecked(turned)), (change, unchecked(removed)), (state, removed)]:
+        with damaged(path, damage):
+            assert str(path) in refusal(place), damage
+    goes_on(place)
+
+
+def test_a_damaged_log_is_refused_by_name(place: Place) -> None:
+    """Commits and tables; also a commit that nobody would miss but those who have read it."""
+    for table in ("mill", "injector clicks"):
+        path = place.at / "log" / table
+        commits = sorted(path.glob("_delta_log/*.json"))
+        last = max(commit for commit in commits if len(commit.read_bytes().splitlines()) > 3)  # one that brought records
+        damages: list[tuple[Path, Callable[[Path], None], Path]] = [
+            (commits[-1], torn, commits[-1]),
+            (commits[-1], emptied, commits[-1]),
+            (last, cut, last),
+            (commits[2], removed, commits[2]),
+            (commits[-1], removed, path),
+            (path, removed, path),
+        ]
+        for damaged_path, damage, named in damages:
+            with damaged(damaged_path, damage):
+                assert str(named) in refusal(place), damage
+    goes_on(place)
+
+
+def test_damaged_checkpoints_of_delta_are_refused_by_name(place: Place) -> None:
+    DeltaTable(str(place.at / "log" / "mill")).create_checkpoint()
+    log = place.at / "log" / "mill" / "_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    for path, damage in [(checkpoint, torn), (checkpoint, garbled)]:
+        with damaged(path, damage):
+            assert str(path) in refusal(place), damage
+    torn(log / "_last_checkpoint")  # only a hint
+    goes_on(place)
+
+
+def test_damaged_small_files_are_refused_by_name(place: Place) -> None:
+    identity = place.at / "checkpoints" / "deliver out" / "identity.json"
+    for path, damage in [
+        (place.at / "topology.json", torn),
+        (place.at / "topology.json", emptied),
+        (place.at / "topology.json", removed),
+        (place.at / "consumers" / "mill.json", torn),
+        (place.at / "consumers" / "deliver out.json", emptied),
+        (identity, torn),
+        (identity, removed),
+    ]:
+        with damaged(path, damage):
+            assert str(path) in refusal(place), damage
+    goes_on(place)
+
+
+def test_what_a_run_says_of_itself_is_worthless_after_it(place: Place) -> None:
+    """So a torn one stops nobody; and where a reader has come is written again."""
+    for path in (place.at / "run" / "owner.json", place.at / "run" / "mill.json"):
+        torn(path)
+    for path in (place.at / "consumers").glob("*.json"):
+        path.unlink()
+    assert ms.status_of(place.at).epoch == DONE
+    goes_on(place)
+
+
+def test_an_epoch_that_is_not_published_yet_needs_its_manifest(place: Place) -> None:
+    """Nobody has read the newest epoch; it is taken back, as if the run had died before it was published."""
+    table = place.at / "log" / "mill" / "_delta_log"
+    last = max(commit for commit in table.glob("*.json") if '"add"' in commit.read_text())
+    for commit in table.glob("*.json"):
+        if commit >= last:
+            commit.unlink()
+    for name in ("checkpoints", "consumers"):  # a delivery that has not begun
+        for path in (place.at / name).glob("deliver out*"):
+            removed(path)
+    shutil.rmtree(place.out)
+    manifest = max((place.at / "manifests").iterdir())
+    kept = manifest.read_bytes()
+    for damage in (torn, emptied, removed):
+        damage(manifest)
+        with pytest.raises(ms.LogError, match=r"manifests/.* is damaged|lacks the manifest of epoch 3"):
+            place.drain()
+        manifest.write_bytes(kept)
+    goes_on(place)
+
+
+def test_a_damaged_file_of_records_is_refused_by_name_when_it_is_read(place: Place) -> None:
+    """Read by a new delivery, which begins with what the log holds."""
+    records = min((place.at / "log" / "mill").glob("0*/*.parquet"))
+    for damage in (torn, turned, removed):
+        with damaged(records, damage), pytest.raises(ms.RunFailed, match=rf"{records} is (damaged|missing)"):
+            place.drain("again")
+    place.drain("again")
+    assert place.delivered() == place.delivered("again") == counted(ALL)

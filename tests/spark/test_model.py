@@ -1,0 +1,85 @@
+"""Generated topologies on Spark, many side by side in one run that is torn down here and there.
+
+What they say is a fold over their input, and their log keeps the invariants."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from millstream.core.graph import compile_topology
+from tests import invariants as law
+from tests.checker import Checker
+from tests.conformance.stages import SparkStage
+from tests.core.topologies import Case, Crash, Finish, Promise, Read, Send, Step, case_of, diary_of, fold, play
+
+pytestmark = pytest.mark.spark
+
+CASES = 12  # in one run
+CRASHES = 2
+
+
+class Hasty(SparkStage):
+    """Waits for nothing until somebody reads: the mill cuts its epochs where it will."""
+
+    def _settle(self) -> None:
+        pass
+
+    def read(self, stream: ms.Stream[Any]) -> list[ms.Record[Any]]:
+        super()._settle()
+        return super().read(stream)
+
+
+def side_by_side(cases: Sequence[Case], *, crashes: int, chance: random.Random) -> Case:
+    """One topology of all of them, which know nothing of each other; their scripts take turns."""
+    injectors = 0
+    nodes: list[Any] = []
+    scripts: list[list[Step]] = []
+    for case in cases:
+        first = {"in": injectors, "n": len(nodes)}
+        nodes += [replace(node, reads=tuple(_moved(read, first) for read in node.reads)) for node in case.nodes]
+        scripts.append([_shifted(step, injectors) for step in case.script if not isinstance(step, Crash)])
+        injectors += case.injectors
+    script: list[Step] = [step for turn in itertools.zip_longest(*scripts) for step in turn if step is not None]
+    for _ in range(crashes):
+        script.insert(chance.randrange(len(script) // 3, len(script)), Crash())
+    return Case(injectors, tuple(nodes), tuple(script))
+
+
+def _moved(read: Read, first: dict[str, int]) -> Read:
+    kind = read.stream.rstrip("0123456789")
+    return replace(read, stream=f"{kind}{int(read.stream[len(kind) :]) + first[kind]}")
+
+
+def _shifted(step: Step, injectors: int) -> Step:
+    return replace(step, injector=step.injector + injectors) if isinstance(step, Send | Promise | Finish) else step
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    case = side_by_side([case_of(chance) for _ in range(CASES)], crashes=CRASHES, chance=chance)
+    stages: list[Hasty] = []
+
+    def perform(topology: ms.Topology) -> Hasty:
+        stages.append(Hasty(topology, tmp_path / "mill", spark))
+        return stages[-1]
+
+    try:
+        played = play(case, perform)
+    finally:
+        for stage in stages:
+            stage.stop()
+    law.state_equals_fold(played.said, fold(case))
+    checker = Checker(tmp_path / "mill", compile_topology(played.built.topology), diary=lambda made: [entry for entry, _ in diary_of(made)])
+    checker.end()
+    assert checker.epochs > 5
+    assert sum(said.total() for said in played.said.values()) > 50
