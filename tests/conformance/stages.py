@@ -39,6 +39,7 @@ from millstream.testing import Driver
 
 V = TypeVar("V")
 PATIENCE = 120.0
+PARTITIONS = 1  # several buckets all the same; one more would make a small epoch half as long again
 
 
 class Stage(Protocol):
@@ -98,7 +99,7 @@ class SparkStage:
         self._graph = compile_topology(topology)
         self._spark, self._folder = spark, Folder(at)
         self._folder.open()
-        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=2)
+        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=PARTITIONS)
         self._sources = {name: Source() for name in self._graph.injections}
         self._epochs = dict.fromkeys(self._graph.injections, 0)
         self._clock = at.with_name("clock")
@@ -186,9 +187,16 @@ class SparkStage:
     def _begin(self) -> None:
         self._fence = take_over(self._folder, self._graph)
         settings = Settings(
-            str(self._folder.path), self._fence, self._pinned.buckets, 2, 100_000, 1 << 28, pack(self._graph), clock=str(self._clock)
+            str(self._folder.path),
+            self._fence,
+            self._pinned.buckets,
+            PARTITIONS,
+            100_000,
+            1 << 28,
+            pack(self._graph),
+            clock=str(self._clock),
         )
-        with query_settings(self._spark, partitions=2):
+        with query_settings(self._spark, partitions=PARTITIONS):
             self._query = start_mill(self._spark, settings, name=f"{self._graph.name} {self._pinned.id[:6]} mill")
         self._settle()
 

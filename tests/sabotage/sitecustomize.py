@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -161,9 +162,12 @@ def _stop_all(fault: dict[str, Any], epoch: int) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _stop_self(fault: dict[str, Any], epoch: int) -> None:
-    """SIGSTOP for this process. When it is woken up, what it goes on to stage is told."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+def _hang(fault: dict[str, Any], epoch: int) -> None:
+    """This process hangs, deaf to what its dying parents send it, until there is a file `woken`. What it then stages is told."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    while not Path(fault["fired"]).with_suffix(".woken").exists():
+        time.sleep(0.05)
     mill = sys.modules["millstream.spark.mill"]
     real = mill.stage
 
@@ -176,7 +180,7 @@ def _stop_self(fault: dict[str, Any], epoch: int) -> None:
     mill.stage = told  # type: ignore[attr-defined]
 
 
-DEEDS = {"kill all": _kill_all, "stop all": _stop_all, "stop self": _stop_self}
+DEEDS = {"kill all": _kill_all, "stop all": _stop_all, "hang": _hang}
 
 if "MILLSTREAM_FAULT" in os.environ:
     install(json.loads(os.environ["MILLSTREAM_FAULT"]))

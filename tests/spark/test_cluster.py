@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import psutil
@@ -44,7 +42,7 @@ def test_an_executor_dies_and_its_task_writes_after_its_replacement(tmp_path: Pa
     program = tmp_path / "program" / "clicks.py"  # the only place where the workers could not find it
     program.parent.mkdir()
     shutil.copy(program_of_a_user.__file__, program)
-    fault = Fault("before a task stages", "stop self", epoch=2)
+    fault = Fault("before a task stages", "hang", epoch=2)
     settings = {f"spark.executorEnv.{name}": value for name, value in fault.environment(tmp_path).items()}
     run, fired = tmp_path / "run", fault.fired(tmp_path)
     with cluster(tmp_path, workers=2) as url:
@@ -56,7 +54,8 @@ def test_an_executor_dies_and_its_task_writes_after_its_replacement(tmp_path: Pa
             kill_executor_of(zombie)
             wait_until(lambda: process.poll() is not None or status_of(run).epoch >= epoch, 180)
             assert status_of(run).epoch >= epoch, (tmp_path / "run.log").read_text()[-3000:]  # the replacement has done it
-            os.kill(zombie, signal.SIGCONT)
+            assert psutil.pid_exists(zombie)
+            fired.with_suffix(".woken").touch()
             wrote = fired.with_suffix(".wrote")
             wait_until(wrote.exists, 60)
             assert process.wait(240) == 0, (tmp_path / "run.log").read_text()[-3000:]
