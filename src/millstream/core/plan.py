@@ -96,6 +96,11 @@ class Ledger(msgspec.Struct):
         ]
 
 
+# What stands in a commit of the log: an injector's table tells of its source, the mill's of its epochs.
+read_source = msgspec.json.Decoder(Source).decode
+read_ledger = msgspec.json.Decoder(Ledger).decode
+
+
 def no_ledger(graph: Graph) -> Ledger:
     return Ledger(before_all(graph), {}, {}, {})
 

@@ -10,7 +10,7 @@ import msgspec
 from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
 from millstream.core.graph import DEAD_LETTERS, MILL
-from millstream.core.plan import Ledger, Source
+from millstream.core.plan import Ledger, Source, read_ledger, read_source
 from millstream.errors import LogError
 from millstream.log.folder import Folder, Pinned, read_json
 from millstream.log.table import newest_note, tail
@@ -80,7 +80,7 @@ def status_of(at: str | Path) -> Status:
     if pinned is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
     found = newest_note(folder.table(MILL), MILL)
-    ledger = None if found is None else msgspec.json.decode(found[1], type=Ledger)
+    ledger = None if found is None else read_ledger(found[1])
     injectors = _injectors(folder, ledger)
     now = Timestamp(time.time_ns() // 1000)
     return Status(
@@ -121,7 +121,7 @@ def _injectors(folder: Folder, ledger: Ledger | None) -> dict[str, InjectorStatu
     found = {}
     for path in sorted((folder.path / "log").glob(f"{INJECTOR}*")):
         note = newest_note(path, path.name)
-        source = Source() if note is None else msgspec.json.decode(note[1], type=Source)
+        source = Source() if note is None else read_source(note[1])
         name = path.name.removeprefix(INJECTOR)
         promised = START_OF_TIME if ledger is None else ledger.plan.promises.get(name, START_OF_TIME)
         start = Position() if ledger is None else ledger.plan.positions.get(path.name, Position())

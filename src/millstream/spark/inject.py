@@ -19,7 +19,7 @@ from millstream.core.codec import encode_value
 from millstream.core.extract import EARLIEST, OTHER_UNITS, Extractor, FarFuture, Refused
 from millstream.core.graph import DEAD_LETTERS, table_of
 from millstream.core.low_watermark import merge
-from millstream.core.plan import Source
+from millstream.core.plan import Source, read_source
 from millstream.errors import RecordError
 from millstream.injector import BoundedDisorder, FileSource, Format, Injection
 from millstream.log.folder import Folder
@@ -103,7 +103,7 @@ def is_finished(table: Table) -> bool:
 
 def _source(table: Table) -> Source:
     found = newest_note(table.path, table.name)
-    return Source() if found is None else msgspec.json.decode(found[1], type=Source)
+    return Source() if found is None else read_source(found[1])
 
 
 @functools.lru_cache(maxsize=32)

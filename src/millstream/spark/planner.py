@@ -15,7 +15,7 @@ import msgspec
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.epoch import Summary
 from millstream.core.graph import MILL, Graph
-from millstream.core.plan import Ledger, Plan, Source, ended, first_epoch, no_ledger, of_table, plan_epoch
+from millstream.core.plan import Ledger, Plan, Source, ended, first_epoch, no_ledger, of_table, plan_epoch, read_ledger, read_source
 from millstream.errors import LogError
 from millstream.log.folder import Folder, read_json, write_json
 from millstream.log.staged import StagedFile
@@ -132,7 +132,7 @@ class Planner:
         ledger = self._ledger
         if ledger is None:
             found = newest_note(self._folder.table(MILL), MILL)
-            ledger = no_ledger(self._graph) if found is None else _decode_ledger(found[1])
+            ledger = no_ledger(self._graph) if found is None else read_ledger(found[1])
         if ledger.plan.epoch == start.epoch - 1:
             manifest = find_manifest(self._folder, start.epoch)
             if manifest is None:
@@ -168,7 +168,7 @@ class Planner:
             if injector is not None:
                 self._sources[injector] = self._source_before(path, table, position.version)
                 if first is not None and first.note is not None:
-                    self._sources[injector] = msgspec.json.decode(first.note, type=Source)
+                    self._sources[injector] = read_source(first.note)
 
     def _source_before(self, path: Path, table: str, version: int) -> Source:
         """What the table said of its source before `version`."""
@@ -177,7 +177,7 @@ class Planner:
             if commit is None:
                 break  # cleaned away: what follows says the same or more
             if commit.note is not None:
-                return msgspec.json.decode(commit.note, type=Source)
+                return read_source(commit.note)
         return Source()
 
     def _poll(self) -> bool:
@@ -189,7 +189,7 @@ class Planner:
                 self._take(table, commit.version, commit.files)
                 injector = of_table(self._graph, table)
                 if injector is not None and commit.note is not None:
-                    self._sources[injector] = msgspec.json.decode(commit.note, type=Source)
+                    self._sources[injector] = read_source(commit.note)
                 found = True
         return found
 
@@ -219,7 +219,3 @@ class Planner:
         for old in self._folder.manifests.glob("*.json"):
             if int(old.name[:12]) <= epoch - MANIFESTS_KEPT:
                 old.unlink(missing_ok=True)
-
-
-def _decode_ledger(note: bytes) -> Ledger:
-    return msgspec.json.decode(note, type=Ledger)
