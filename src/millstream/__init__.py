@@ -29,14 +29,15 @@ from millstream.topology import Divert, Topology
 if TYPE_CHECKING:
     from millstream.command.progress import run
     from millstream.log.status import Status, status_of
-    from millstream.spark.run import DRAINED, Options, Run, start
+    from millstream.spark.options import DRAINED, Options
+    from millstream.spark.run import Run, start
 
 __version__ = "0.1.0"
 
 # Spark takes a second to import; what only builds or tests a topology does without it.
 _LATE = {
-    "DRAINED": "millstream.spark.run",
-    "Options": "millstream.spark.run",
+    "DRAINED": "millstream.spark.options",
+    "Options": "millstream.spark.options",
     "Run": "millstream.spark.run",
     "start": "millstream.spark.run",
     "Status": "millstream.log.status",

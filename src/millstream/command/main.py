@@ -32,7 +32,8 @@ def run(
 ) -> None:
     """Run a topology; go on where it was if the folder was used before."""
     from millstream.command.progress import watch
-    from millstream.spark.run import DRAINED, Options, start
+    from millstream.spark.options import DRAINED, Options
+    from millstream.spark.run import start
 
     topology = load(file)
     watch(lambda: start(topology, at=at, until=DRAINED if until_drained else None, options=Options(spark_words=spark_words)), shown=True)

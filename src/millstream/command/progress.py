@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from millstream.spark.run import Options, Run, Until
+    from millstream.spark.options import Options, Until
+    from millstream.spark.run import Run
     from millstream.topology import Topology
 
 EVERY = 0.5  # seconds between two looks on a terminal

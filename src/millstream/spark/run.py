@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,7 +19,7 @@ from millstream.core.backlog import LogFile, Position
 from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.errors import LogError, MillstreamError, RunFailed, TopologyError
 from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
-from millstream.log.folder import Folder, Pinned, read_json
+from millstream.log.folder import Folder, read_json
 from millstream.log.intact import check_injector, check_log
 from millstream.log.maintenance import Keeper, LiveFile, live_files
 from millstream.log.status import Status, status_of
@@ -31,13 +29,13 @@ from millstream.spark.deliver import start_delivery
 from millstream.spark.failure import all_words, came_too_late, explained
 from millstream.spark.inject import InjectorSettings, finish, is_finished
 from millstream.spark.mill import Settings, start_mill
+from millstream.spark.options import DRAINED, Options, Until, agree
 from millstream.spark.owner import Lock, pin, take_over
 from millstream.spark.planner import MillState
 from millstream.spark.session import cores, query_settings, session_for
 from millstream.spark.ship import pack
 from millstream.spark.sources import frame_of
 from millstream.spark.spool import Feeder
-from millstream.timestamp import DAY, Duration
 from millstream.topology import Topology
 
 WATCH = 0.25  # seconds between two looks at the queries
@@ -45,30 +43,6 @@ MAINTAIN = 2.0  # seconds between two looks at the tables
 BUCKETS = 16
 RELAUNCHES = 10  # of queries whose planner came too late, on a busy machine
 PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
-
-
-class Until(enum.Enum):
-    """When a run ends by itself."""
-
-    DRAINED = "drained"
-
-
-DRAINED = Until.DRAINED
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a run may be told; the defaults suit a laptop.
-
-    `buckets` and `partitions` are fixed when a folder is first used; None takes what is fixed, at first 16 and the number of cores.
-    """
-
-    buckets: int | None = None
-    partitions: int | None = None
-    records_an_epoch: int = 250_000
-    bytes_an_epoch: int = 128 << 20
-    retention: Duration | None = 7 * DAY
-    spark_words: bool = False  # Spark's own words on the terminal instead of in spark.log
 
 
 class Run:
@@ -104,7 +78,7 @@ class Run:
             if pinned is None:
                 partitions = options.partitions or cores(self._spark)
                 pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
-            _agree(pinned, options)
+            agree(pinned, options)
             self._pinned = pinned
             check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
             self._fence = take_over(self._folder, self._graph)
@@ -449,15 +423,6 @@ class Run:
 def _make_active(spark: SparkSession) -> None:
     """Spark looks our sources and sinks up in the session that is active in the thread; making a DataFrame makes it so."""
     spark.createDataFrame([], "nothing INT")
-
-
-def _agree(pinned: Pinned, options: Options) -> None:
-    """What is fixed cannot be asked for otherwise."""
-    for name, fixed, asked in (("buckets", len(pinned.buckets), options.buckets), ("partitions", pinned.partitions, options.partitions)):
-        if asked is not None and asked != fixed:
-            raise LogError(
-                f"{pinned.at} was begun with {fixed} {name}, and its state depends on it; leave out {name}={asked}, or take a new folder"
-            )
 
 
 def start(
