@@ -167,6 +167,9 @@ def _check_mill(folder: Folder) -> None:
             f"the log of {folder.path} ends with epoch {after}, its checkpoint {checkpoint.path} with {checkpoint.done}: "
             f"they do not belong together; restore both from one copy"
         )
+    state = checkpoint.path / "state"
+    if checkpoint.done >= 0 and not any(state.glob("0/*/*")):
+        raise LogError(f"{state} is missing: it holds what all keys have kept; restore it from a copy")
     if checkpoint.done == after + 1:
         check_manifest(folder, checkpoint.done)
 

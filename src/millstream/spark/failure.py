@@ -58,7 +58,8 @@ def told_in(text: str) -> Told | None:
 
 
 # What Spark says when one of its Python processes is gone: of a worker, of a planner, of either.
-_GONE = ("Python worker exited unexpectedly", "java.io.EOFException", "Connection reset", "Broken pipe")
+_GONE = ("Python worker exited unexpectedly", "java.io.EOFException", "Connection reset", "Broken pipe", "Stream closed")
+_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
 _SLOW = "Python worker failed to connect back"
 
 
@@ -89,7 +90,7 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     lines = str(error).splitlines()
     if isinstance(error, Py4JJavaError):
         lines = [line.removeprefix(": ") for line in lines[1:]]  # the first names a handle of ours
-    first = lines[0] if lines else type(error).__name__
+    first = _JAVA_CLASS.sub("", lines[0]) if lines else type(error).__name__
     state = "CANNOT_LOAD_STATE_STORE" in words
     if any(sign in words for sign in _GONE) and not state:
         return (

@@ -17,6 +17,10 @@ from millstream.errors import TopologyError
 from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection, ValueSource
 from millstream.log.folder import Folder
 
+# Spark passes over files that are a week older than the newest it has seen, and forgets those it has read a week after that:
+# a copy that keeps its old time would be lost, and an old file that is touched would be read twice. None are too old here.
+OLDEST = {"maxFileAge": "36500d"}
+
 TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
@@ -27,7 +31,7 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most:
     """
     source = injection.source
     if isinstance(source, ValueSource):
-        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most, clean="delete")
+        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most, cleanSource="delete")
     if isinstance(source, FileSource):
         return _with_columns(_files(spark, injection, source, most), injection)
     assert isinstance(source, DataFrameSource)
@@ -46,8 +50,8 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
     if not Path(parent).is_dir():
         raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
     if source.format is Format.JSON_LINES:
-        return _text(spark, parent, pattern, most)
-    reader = spark.readStream.option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
+        return _text(spark, parent, pattern, most, **OLDEST)
+    reader = spark.readStream.options(pathGlobFilter=pattern, maxBytesPerTrigger=str(most), **OLDEST)
     there = sorted(globbing.glob(f"{parent}/{pattern}"))
     if source.format is Format.PARQUET:
         if not there:
@@ -61,9 +65,8 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
     return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(f"file://{parent}")
 
 
-def _text(spark: SparkSession, parent: str, pattern: str, most: int, *, clean: str = "off") -> DataFrame:
-    reader = spark.readStream.option("cleanSource", clean).option("pathGlobFilter", pattern).option("maxBytesPerTrigger", str(most))
-    return reader.text(f"file://{parent}")
+def _text(spark: SparkSession, parent: str, pattern: str, most: int, **others: str) -> DataFrame:
+    return spark.readStream.options(pathGlobFilter=pattern, maxBytesPerTrigger=str(most), **others).text(f"file://{parent}")
 
 
 def _split(path: str) -> tuple[str, str]:
