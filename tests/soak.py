@@ -23,6 +23,7 @@ from tests.program import topology_of
 
 FIRST = 120.0  # seconds that a run has to take over its folder
 LAST = 1800.0  # seconds for the rest of the work, when nobody kills any more
+SECONDS_A_KILL = 30.0  # at the most
 LONGEST = 16.0  # seconds that it may live after that
 
 
@@ -115,7 +116,7 @@ def main() -> None:
     told = parser.parse_args()
     print(f"seed {told.seed}")
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        records = told.records or int(told.seconds * 100)
+        records = told.records or int(told.seconds * 130)
         outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
     print(
         f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
@@ -124,6 +125,11 @@ def main() -> None:
     )
     if outcome.lost or outcome.doubled:
         raise SystemExit(1)
+    wanted = min(told.kills, int(told.seconds / SECONDS_A_KILL))
+    if outcome.kills < wanted:
+        raise SystemExit(
+            f"only {outcome.kills} kills; {wanted} should fit into {told.seconds:.0f} s: give it more --records, or a calmer machine"
+        )
 
 
 if __name__ == "__main__":

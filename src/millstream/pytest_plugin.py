@@ -40,5 +40,12 @@ def drive(request: pytest.FixtureRequest) -> Drive:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        report.sections += [("what the driver has seen", driver.describe()) for driver in item.stash.get(_DRIVERS, [])]
+        report.sections += [("what the driver has seen", _described(driver)) for driver in item.stash.get(_DRIVERS, [])]
     return report
+
+
+def _described(driver: Driver) -> str:
+    try:
+        return driver.describe()
+    except Exception as error:  # the failure of the test is what must be seen
+        return f"it cannot be told: {type(error).__name__}: {error}"

@@ -253,25 +253,24 @@ class Driver:
 
     def state(self, computation: str, key: str) -> Any:
         """What is kept for a key; its initial state if nothing is."""
-        codec = StateCodec(self._graph.nodes[computation].computation)
+        codec = StateCodec(self._graph.nodes[self._known(computation)].computation)
         row = self._bucket(key).pages(computation).get(key)
         return codec.fresh() if row is None or row.state is None else codec.decode(row.state)
 
     def timers(self, computation: str, key: str) -> list[Timer]:
         """The pending timers of a key, earliest first."""
-        row = self._bucket(key).pages(computation).get(key)
+        row = self._bucket(key).pages(self._known(computation)).get(key)
         pending = [] if row is None else list(timers_of(row).values())
         return [p.timer() for p in sorted(pending, key=lambda p: (p.at, p.tag))]
 
     def keys(self, computation: str) -> int:
         """How many keys of a computation have a row."""
-        return sum(report[computation].rows for report in self._ledger.reports.values() if computation in report)
+        name = self._known(computation)
+        return sum(report[name].rows for report in self._ledger.reports.values() if name in report)
 
     def tally(self, computation: str) -> Tally:
         """Where the records of a computation went, since the beginning."""
-        if computation not in self._graph.nodes:
-            raise TopologyError(f"there is no computation called {computation!r}")
-        return self._ledger.tallies.get(computation, Tally())
+        return self._ledger.tallies.get(self._known(computation), Tally())
 
     def low_watermark(self, name: str) -> Timestamp:
         """The low watermark of a computation, or that of a stream: what its readers may rely on."""
@@ -303,6 +302,12 @@ class Driver:
                 lines.append(f"stream {name!r}: {len(records)} records{until}")
                 lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
         return "\n".join(lines)
+
+    def _known(self, computation: str) -> str:
+        if computation not in self._graph.nodes:
+            there = ", ".join(map(repr, self._graph.nodes)) or "none"
+            raise TopologyError(f"there is no computation called {computation!r}; there is {there}")
+        return computation
 
     def _named(self, of: Stream[Any] | None) -> list[str]:
         if of is None:

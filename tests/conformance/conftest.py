@@ -22,7 +22,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Play]:
 
     def on_spark(topology: ms.Topology) -> Stage:
         stages.append(SparkStage(topology, tmp_path / "mill", request.getfixturevalue("spark")))
-        return stages[-1]
+        return stages[-1].begin()
 
     yield on_driver if request.param == "driver" else on_spark
     for stage in stages:

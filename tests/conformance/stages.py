@@ -21,15 +21,15 @@ from millstream.core.backlog import Position
 from millstream.core.codec import encode_value, value_decoder
 from millstream.core.epoch import Tally
 from millstream.core.extract import Extractor
-from millstream.core.graph import DEAD_LETTERS, MILL, compile_topology, table_of
+from millstream.core.graph import DEAD_LETTERS, compile_topology, table_of
 from millstream.core.low_watermark import merge
-from millstream.core.plan import Ledger, Source
+from millstream.core.plan import Source
 from millstream.injector import Injected
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import MICROSECONDS, RECORDS, read_records, stage
 from millstream.log.status import status_of
 from millstream.log.table import Table, newest_version, tail
-from millstream.spark.failure import told_in
+from millstream.spark.failure import came_too_late, told_in
 from millstream.spark.mill import Settings, start_mill
 from millstream.spark.owner import pin, take_over
 from millstream.spark.planner import MillState
@@ -39,6 +39,7 @@ from millstream.testing import Driver
 
 V = TypeVar("V")
 PATIENCE = 120.0
+LAUNCHES = 10  # of a query whose planner comes up too late, on a busy machine
 PARTITIONS = 1  # several buckets all the same; one more would make a small epoch half as long again
 
 
@@ -104,7 +105,11 @@ class SparkStage:
         self._epochs = dict.fromkeys(self._graph.injections, 0)
         self._clock = at.with_name("clock")
         self._tell(ms.Timestamp(0))
+        self._launches = 0
+
+    def begin(self) -> SparkStage:
         self._begin()
+        return self
 
     def send(self, stream: ms.Stream[V], *values: V) -> None:
         assert isinstance(stream, Injected)
@@ -158,7 +163,8 @@ class SparkStage:
         self._begin()
 
     def stop(self) -> None:
-        self._query.stop()
+        if self._launches:
+            self._query.stop()
 
     def read(self, stream: ms.Stream[V]) -> list[ms.Record[V]]:
         plan = self._graph.stream_of(stream)
@@ -185,7 +191,12 @@ class SparkStage:
         return status_of(self._folder.path).computations[computation].timers
 
     def _begin(self) -> None:
+        self._launch()
+        self._settle()
+
+    def _launch(self) -> None:
         self._fence = take_over(self._folder, self._graph)
+        self._launches += 1
         settings = Settings(
             str(self._folder.path),
             self._fence,
@@ -198,13 +209,14 @@ class SparkStage:
         )
         with query_settings(self._spark, partitions=PARTITIONS):
             self._query = start_mill(self._spark, settings, name=f"{self._graph.name} {self._pinned.id[:6]} mill")
-        self._settle()
 
     def _settle(self) -> None:
         """Until the mill has seen all there is, and nothing is due."""
         wait_for(self._settled)
 
     def _settled(self) -> bool:
+        if not self._query.isActive and came_too_late(self._query.exception()) and self._launches < LAUNCHES:
+            self._launch()  # as a run does
         if not self._query.isActive:
             told = told_in(str(self._query.exception()))
             raise ms.RunFailed(told.message if told else str(self._query.exception()))
@@ -230,10 +242,6 @@ class SparkStage:
                         times = rows["timestamp"].cast(pa.int64()).to_pylist()
                         found += zip(rows["key"].to_pylist(), rows["value"].to_pylist(), times, strict=True)
         return found
-
-    def ledgers(self) -> list[Ledger]:
-        path = self._folder.table(MILL)
-        return [msgspec.json.decode(c.note, type=Ledger) for c in tail(path, MILL, Position()) if c.note is not None]
 
     def _table(self, injector: str) -> Table:
         name = table_of(injector)

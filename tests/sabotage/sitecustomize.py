@@ -6,6 +6,7 @@ the point leaves the file `fired`, with what it found in the run's folder at tha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -19,6 +20,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+LONGEST = 600.0  # seconds that a process hangs
 
 
 class Point(NamedTuple):
@@ -144,10 +147,7 @@ def _kill_all(fault: dict[str, Any], epoch: int) -> None:
     """SIGKILL for the whole tree that this process belongs to, itself last."""
     import psutil
 
-    root = psutil.Process(int(Path(fault["root"]).read_text()))
-    for member in [root, *root.children(recursive=True)]:
-        if member.pid != os.getpid():
-            member.kill()
+    _to_all(fault, psutil.Process.kill)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -155,18 +155,29 @@ def _stop_all(fault: dict[str, Any], epoch: int) -> None:
     """SIGSTOP for the whole tree."""
     import psutil
 
+    _to_all(fault, psutil.Process.suspend)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _to_all(fault: dict[str, Any], do: Callable[[Any], None]) -> None:
+    """To the whole tree but this process; some of it may be gone by then."""
+    import psutil
+
     root = psutil.Process(int(Path(fault["root"]).read_text()))
     for member in [root, *root.children(recursive=True)]:
         if member.pid != os.getpid():
-            member.suspend()
-    os.kill(os.getpid(), signal.SIGSTOP)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                do(member)
 
 
 def _hang(fault: dict[str, Any], epoch: int) -> None:
     """This process hangs, deaf to what its dying parents send it, until there is a file `woken`. What it then stages is told."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    give_up = time.monotonic() + LONGEST
     while not Path(fault["fired"]).with_suffix(".woken").exists():
+        if time.monotonic() > give_up:
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
     mill = sys.modules["millstream.spark.mill"]
     real = mill.stage

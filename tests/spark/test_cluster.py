@@ -16,7 +16,7 @@ from tests.kills import Fault, check, kill_tree, write_clicks
 from tests.spark.clicks import wait_until
 from tests.spark.cluster import cluster, executors, submit
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def kill_executor_of(task: int) -> int:
@@ -60,6 +60,7 @@ def test_an_executor_dies_and_its_task_writes_after_its_replacement(tmp_path: Pa
             wait_until(wrote.exists, 60)
             assert process.wait(240) == 0, (tmp_path / "run.log").read_text()[-3000:]
         finally:
+            fired.with_suffix(".woken").touch()
             if process.poll() is None:
                 kill_tree(process)
     assert len(executors(tmp_path)) > 2

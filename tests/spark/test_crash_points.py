@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millstream.log.status import status_of
-from tests.kills import Fault, check, start, write_clicks
+from tests.kills import Fault, check, kill_tree, start, write_clicks
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PATIENCE = 180.0
 
@@ -27,17 +27,21 @@ STANDS = {
 }
 
 
+def ended(base: Path, process: subprocess.Popen[bytes]) -> int:
+    """What it returned; nothing of it is left, however it ended."""
+    try:
+        return process.wait(PATIENCE)
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+
+
 def die(base: Path, point: str) -> dict[str, object]:
     """Run until the fault befalls it; what the fault found."""
     run = base / "run"
     epoch = max(1, status_of(run).epoch + 1) if (run / "topology.json").exists() else 1
     fault = Fault(point, epoch=0 if "injector" in point or "delivery" in point else epoch)
-    process = start(base, fault)
-    try:
-        assert process.wait(PATIENCE) == -9, (base / "run.log").read_text()[-3000:]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+    assert ended(base, start(base, fault)) == -9, (base / "run.log").read_text()[-3000:]
     found: dict[str, object] = json.loads(fault.fired(base).read_text())
     return found
 
@@ -55,5 +59,5 @@ def test_a_run_killed_at_named_points_of_an_epoch_loses_nothing_and_doubles_noth
         found = die(tmp_path, point)
         if point in STANDS:
             assert tuple(name for name in found if found[name] is True) == STANDS[point], point
-    assert start(tmp_path).wait(PATIENCE) == 0, (tmp_path / "run.log").read_text()[-3000:]
+    assert ended(tmp_path, start(tmp_path)) == 0, (tmp_path / "run.log").read_text()[-3000:]
     assert check(tmp_path) > len(points)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -122,6 +123,42 @@ def test_a_planner_or_a_committer_that_is_killed_loses_nothing(kind: str, tmp_pa
         assert "start again, and the run goes on" in failure
         started(topology).drain()
     assert rows(out) == counted("anna", "bert", "anna", "bert")
+
+
+class Late:
+    """A query whose planner came too late."""
+
+    isActive = False  # noqa: N815
+
+    def exception(self) -> Exception:
+        return RuntimeError("Python worker failed to connect back.")
+
+    def stop(self) -> None: ...
+
+
+def test_a_query_whose_planner_comes_too_late_is_started_again(
+    tmp_path: Path, started: Callable[..., ms.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine Spark gives up after ten seconds; then the watcher of the run starts the query, not the user's thread."""
+    from millstream.spark import run as module
+
+    launched: Counter[str] = Counter()
+
+    def late_once(start: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(*given: Any, **told: Any) -> Any:
+            launched[start.__name__] += 1
+            return Late() if launched[start.__name__] == 1 else start(*given, **told)
+
+        return begin
+
+    for start in (module.start_mill, module.start_delivery):
+        monkeypatch.setattr(module, start.__name__, late_once(start))
+    folder, out = tmp_path / "clicks", tmp_path / "out"
+    run = started(counting(folder, ms.delta(str(out))))
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2)])
+    wait_until(lambda: min(launched["start_mill"], launched["start_delivery"]) >= 2)  # by the watcher: nobody has asked for anything yet
+    run.drain()
+    assert rows(out) == counted("anna", "anna")
 
 
 def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_ahead(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.soak import soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def test_killed_runs_lose_nothing_and_double_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,22 @@ CRASHES = 2
 
 
 class Hasty(SparkStage):
-    """Waits for nothing until somebody reads: the mill cuts its epochs where it will."""
+    """Waits for nothing until somebody reads: the mill cuts its epochs where it will. It is torn down in the middle of one."""
+
+    torn: tuple[int, ...] = ()  # the epochs; 0 for none
+
+    def crash(self) -> None:
+        deadline = time.monotonic() + 10.0  # what was sent last may have left nothing to do
+        while not self._under_way() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.torn += (self._under_way(),)
+        super().crash()
+
+    def _under_way(self) -> int:
+        """The epoch that is planned and not done; 0 if there is none."""
+        checkpoint = self._folder.checkpoint("mill")
+        newest = {name: max((int(f.name) for f in (checkpoint / name).glob("[0-9]*")), default=-1) for name in ("commits", "offsets")}
+        return newest["offsets"] if newest["offsets"] > newest["commits"] else 0
 
     def _settle(self) -> None:
         pass
@@ -63,6 +79,13 @@ def _shifted(step: Step, injectors: int) -> Step:
     return replace(step, injector=step.injector + injectors) if isinstance(step, Send | Promise | Finish) else step
 
 
+def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
+    """What the computations tell of their timers. Their state must have known of every one that fired: both are one row."""
+    found = diary_of(made)
+    law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in found if e.does == "fire")
+    return [entry for entry, _ in found]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -71,6 +94,7 @@ def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Pa
 
     def perform(topology: ms.Topology) -> Hasty:
         stages.append(Hasty(topology, tmp_path / "mill", spark))
+        stages[-1].begin()
         return stages[-1]
 
     try:
@@ -78,8 +102,10 @@ def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Pa
     finally:
         for stage in stages:
             stage.stop()
+    assert any(stages[0].torn)
     law.state_equals_fold(played.said, fold(case))
-    checker = Checker(tmp_path / "mill", compile_topology(played.built.topology), diary=lambda made: [entry for entry, _ in diary_of(made)])
+    checker = Checker(tmp_path / "mill", compile_topology(played.built.topology), diary=diary)
     checker.end()
+    checker.read_again()
     assert checker.epochs > 5
     assert sum(said.total() for said in played.said.values()) > 50

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,7 +42,7 @@ from millstream.topology import Topology
 WATCH = 0.25  # seconds between two looks at the queries
 MAINTAIN = 2.0  # seconds between two looks at the tables
 BUCKETS = 16
-RELAUNCHES = 10  # of queries whose planner came too late, on a busy machine
+RELAUNCHES = 10  # of a query whose planner came too late, on a busy machine
 PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
 
 
@@ -64,7 +65,7 @@ class Run:
         self._broken: dict[str, Exception] = {}
         self._deliveries: dict[str, StreamingQuery] = {}
         self._launches: dict[str, Callable[[], StreamingQuery]] = {}
-        self._relaunched = 0
+        self._relaunched: Counter[str] = Counter()
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
             raise LogError(
@@ -290,7 +291,7 @@ class Run:
         for name, (query, where) in queries.items():
             if not query.isActive:
                 error = query.exception() or RuntimeError("the query ended by itself")
-                if came_too_late(error) and self._relaunched < RELAUNCHES:  # nothing has run yet
+                if came_too_late(error) and self._relaunched[name] < RELAUNCHES:  # nothing has run yet
                     self._relaunch(name, where)
                 else:
                     self._fail(where, error, name)
@@ -299,7 +300,7 @@ class Run:
         return False
 
     def _relaunch(self, query: str, where: str) -> None:
-        self._relaunched += 1
+        self._relaunched[query] += 1
         try:
             _make_active(self._spark)
             with query_settings(self._spark, partitions=self._pinned.partitions):
