@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -215,8 +216,14 @@ def test_a_tally_says_where_the_records_went() -> None:
     it.send(Event(at=4), Event(at=5))
     tally = it.driver.tally("it")
     assert (tally.received, tally.applied, tally.late, tally.dropped, tally.produced) == (2, 1, 1, 1, 1)
-    with pytest.raises(ms.TopologyError, match=r"^there is no computation called 'that'$"):
-        it.driver.tally("that")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda d: d.tally("that"), lambda d: d.keys("that"), lambda d: d.state("that", "k"), lambda d: d.timers("that", "k")]
+)
+def test_a_computation_that_is_not_there_cannot_be_asked_for(ask: Callable[[Driver], object]) -> None:
+    with pytest.raises(ms.TopologyError, match=r"^there is no computation called 'that'; there is 'it'$"):
+        ask(Alone(Echo()).driver)
 
 
 def test_records_of_one_timestamp_come_in_the_order_of_production_over_all_streams() -> None:

@@ -19,10 +19,10 @@ import msgspec
 
 from millstream.core.backlog import Position
 from millstream.core.graph import MILL, table_of
-from millstream.core.plan import Ledger
+from millstream.core.plan import read_ledger
 from millstream.errors import LogError
 from millstream.log.folder import Folder, read_json
-from millstream.log.table import Table, newest_note, newest_version, read_commit
+from millstream.log.table import Table, commit_file, newest_note, newest_version, read_commit
 
 CHUNK = struct.Struct(">I")  # of Hadoop's checksums
 CHECKSUMS = b"crc\0"
@@ -85,14 +85,16 @@ def check_injector(folder: Folder, name: str, *, files: bool) -> None:
         )
 
 
-def damaged_files(checkpoint: Path) -> Iterator[Path]:
-    """Files of Spark's that cannot be whole: empty, torn, or not what Hadoop's checksum beside them says.
+def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:
+    """Files of Spark's that cannot be whole: empty, torn, or not what Hadoop's checksum beside them says; those of the
+    state, which may be many, only if asked for.
 
     For naming the one to blame when Spark has failed; what is in them is Spark's own affair.
     """
     for file in sorted(checkpoint.rglob("*")):
-        if file.is_file() and not file.name.startswith("."):
-            lines = file.relative_to(checkpoint).parts[0] in ("offsets", "commits", "sources", "metadata")
+        place = file.relative_to(checkpoint).parts[0]
+        if file.is_file() and not file.name.startswith(".") and (state or place != "state"):
+            lines = place in ("offsets", "commits", "sources", "metadata")
             if file.stat().st_size == 0 or not _matches(file) or (lines and not _is_json_lines(file)):
                 yield file
 
@@ -131,13 +133,30 @@ def _check_commits(table: Path) -> None:
 
 def _check_consumers(folder: Folder) -> None:
     for path in sorted((folder.path / "consumers").glob("*.json")):
-        for table, position in (read_json(path, dict[str, Position]) or {}).items():
+        for table, position in _positions(path).items():
             ends = newest_version(folder.table(table))
+            _check_unread(folder.table(table), position.version, ends)
             if position.version > ends + 1:
                 raise LogError(
                     f"{folder.table(table)} {_ends(ends)}, but {path.stem!r} has read it up to version {position.version - 1}: "
                     f"the log has lost what lies between; restore it from a copy"
                 )
+
+
+def _positions(path: Path) -> dict[str, Position]:
+    try:
+        return read_json(path, dict[str, Position]) or {}
+    except LogError as error:
+        why = str(error).partition(";")[0]
+        raise LogError(f"{why}; remove it while no run is on: it only says how far a reader has come, and is written again") from error
+
+
+def _check_unread(table: Path, first: int, newest: int) -> None:
+    """What a reader has still to read is all there: it would wait for a commit that is missing, for ever."""
+    for version in range(first, newest + 1):
+        file = commit_file(table, version)
+        if not file.exists():
+            raise LogError(f"{file} is missing, and {newest - version} commits follow it; restore it from a copy")
 
 
 def _ends(version: int) -> str:
@@ -184,7 +203,7 @@ def check_manifest(folder: Folder, epoch: int) -> None:
 
 def _published(folder: Folder) -> int:
     found = newest_note(folder.table(MILL), MILL)
-    return -1 if found is None else msgspec.json.decode(found[1], type=Ledger).plan.epoch
+    return -1 if found is None else read_ledger(found[1]).plan.epoch
 
 
 def _newest(path: Path) -> int:

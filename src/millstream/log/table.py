@@ -65,20 +65,24 @@ _decode_action = msgspec.json.Decoder(_Action).decode
 _decode_stats = msgspec.json.Decoder(_Stats).decode
 
 
+def commit_file(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020d}.json"
+
+
 def read_commit(path: Path, table: str, version: int) -> Commit | None:
     """A version read from its own file (0.1 ms at any size of the table); None if it is not there yet."""
-    file = path / "_delta_log" / f"{version:020d}.json"
+    file = commit_file(path, version)
     try:
         content = file.read_bytes()
     except FileNotFoundError:
         return None
     files: list[LogFile] = []
     note: bytes | None = None
-    whole = False
+    transactions = wanted = 0
     try:
         for line in content.splitlines():
             action = _decode_action(line)
-            whole = whole or action.txn is not None
+            transactions += action.txn is not None
             if action.add is not None and action.add.dataChange:
                 stats = _decode_stats(action.add.stats or "{}")
                 stream = action.add.partitionValues.get("stream") or ""
@@ -86,9 +90,10 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
                 files.append(LogFile(table, position, action.add.path, stream, stats.numRecords, action.add.size, _oldest(stats)))
             elif action.commitInfo is not None and "millstream" in action.commitInfo:
                 note = str(action.commitInfo["millstream"]).encode()
+                wanted = int(action.commitInfo.get("transactions", 1))
     except msgspec.MsgspecError as error:
         raise LogError(_damaged(file, str(error))) from error
-    if not content or (note is not None and not whole):  # what we write ends with its transactions
+    if not content or transactions < wanted:  # what we write ends with its transactions
         raise LogError(_damaged(file, "its end is missing"))
     return Commit(version, files, note)
 
@@ -172,7 +177,7 @@ def _blame(path: Path, error: Exception) -> str:
     for version in range(first, newest + 1):
         try:
             if read_commit(path, path.name, version) is None:
-                return f"{log / f'{version:020d}.json'} is missing, and {newest - version} commits follow it; restore it from a copy"
+                return f"{commit_file(path, version)} is missing, and {newest - version} commits follow it; restore it from a copy"
         except LogError as why:
             return str(why)
     return f"{path} cannot be opened: {str(error).splitlines()[0]}; restore it from a copy"
@@ -242,7 +247,8 @@ class Table:
         ]
         transactions = [Transaction(FENCE, self._fence), *(Transaction(writer, epoch) for writer, epoch in writers.items())]
         properties = CommitProperties(
-            custom_metadata=None if note is None else {"millstream": note.decode()}, app_transactions=transactions
+            custom_metadata=None if note is None else {"millstream": note.decode(), "transactions": str(len(transactions))},
+            app_transactions=transactions,
         )
         try:
             # Two writers that both assert the fence conflict, so a commit cannot slip in behind a newer fence.
@@ -257,7 +263,7 @@ class Table:
         """Delta's own store leaves it to the system when a commit reaches the disk. Ours is this version, or, where the keeper
         was faster, one of the next; to ask Delta which would cost as much as the commit."""
         log = self.path / "_delta_log"
-        while (file := log / f"{version:020d}.json").exists():
+        while (file := commit_file(self.path, version)).exists():
             with file.open("rb") as commit:
                 os.fsync(commit.fileno())
             version += 1

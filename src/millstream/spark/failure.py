@@ -60,6 +60,7 @@ def told_in(text: str) -> Told | None:
 # What Spark says when one of its Python processes is gone: of a worker, of a planner, of either.
 _GONE = ("Python worker exited unexpectedly", "java.io.EOFException", "Connection reset", "Broken pipe", "Stream closed")
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
+_FULL = "No space left on device"
 _SLOW = "Python worker failed to connect back"
 
 
@@ -91,6 +92,8 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     if isinstance(error, Py4JJavaError):
         lines = [line.removeprefix(": ") for line in lines[1:]]  # the first names a handle of ours
     first = _JAVA_CLASS.sub("", lines[0]) if lines else type(error).__name__
+    if _FULL in words:
+        return f"{where} stopped: {_FULL}; make room and start again: the run goes on where it was"
     state = "CANNOT_LOAD_STATE_STORE" in words
     if any(sign in words for sign in _GONE) and not state:
         return (
@@ -100,14 +103,11 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     if came_too_late(error):
         return f"{where} stopped: a Python process of Spark's did not come up in time; the machine may be too busy: start again"
     if checkpoint is not None:
-        for file in (*_blamed(words, checkpoint), *([checkpoint / "state"] if state else [])):
+        named = [Path(found.rstrip(".")) for found in re.findall(rf"{re.escape(str(checkpoint))}/[\w./-]+", words)]
+        gone = [file for file in named if not file.name.startswith(".") and not file.exists()]
+        for file in (*gone, *damaged_files(checkpoint, state=state)):
             what = "damaged" if file.exists() else "missing"
             return f"{file} is {what}, and Spark needs it for {where} ({first}); restore it from a copy"
+        for file in (*named, *([checkpoint / "state"] if state else [])):
+            return f"{where} stopped: Spark cannot use {file} ({first}); if it is damaged, restore it from a copy"
     return f"{where} stopped: {first}"
-
-
-def _blamed(words: str, checkpoint: Path) -> Iterator[Path]:
-    """Files of a checkpoint that cannot be whole, then those that Spark says it cannot read."""
-    yield from damaged_files(checkpoint)
-    for found in re.findall(rf"{re.escape(str(checkpoint))}/[\w./-]+", words):
-        yield Path(found.rstrip("."))

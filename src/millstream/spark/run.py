@@ -81,7 +81,7 @@ class Run:
                 pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
             agree(pinned, options)
             self._pinned = pinned
-            check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
+            self._check()
             self._fence = take_over(self._folder, self._graph)
             self._packed = pack(self._graph)
             _make_active(self._spark)
@@ -120,15 +120,12 @@ class Run:
         with self._looking:
             self._halting.set()
         if not self._ended.is_set():
-            for name, query in list(self._injectors.items()):
-                self._drain_input(name, query)
-            for thread in self._wholes.values():
-                thread.join()
-            for name, error in self._broken.items():
-                self._fail(f"injector {name!r}", error)
-            self._raise()
-            self._wait_for(lambda: self._quiet() and not self._undelivered(), None)
-            self._end()
+            try:
+                self._drain_inputs()
+                self._wait_for(lambda: self._quiet() and not self._undelivered(), None)
+                self._end()
+            except (Py4JError, ConnectionError) as error:  # Spark went away under our hands
+                self._fail("draining", error)
         self._raise()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -150,6 +147,14 @@ class Run:
             self.stop()
 
     # Starting.
+
+    def _check(self) -> None:
+        """Look the folder over before anything in it is changed."""
+        check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
+        for name, injection in self._graph.injections.items():
+            finished = is_finished(Table(self._folder.table(table_of(name)), table_of(name), 0))
+            if isinstance(injection.source, FileSource | ValueSource) and not finished:
+                check_injector(self._folder, name, files=True)
 
     def _start(self) -> None:
         graph, options, pinned = self._graph, self._options, self._pinned
@@ -205,7 +210,8 @@ class Run:
                 f"injector {name!r} never ends, so the run would never be drained; "
                 "give it a bounded source, such as ms.files(..., bounded=True), or stop it yourself"
             )
-        check_injector(self._folder, name, files=isinstance(injection.source, FileSource | ValueSource))
+        if isinstance(injection.source, DataFrameSource):  # only now is it known to be a streaming one
+            check_injector(self._folder, name, files=False)
         writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(self._name(f"inject {name}"))
         writer = writer.option("checkpointLocation", f"file://{self._folder.checkpoint(f'inject {name}')}")
         ends = bounded and not isinstance(injection.source, ValueSource)
@@ -341,6 +347,15 @@ class Run:
         return behind
 
     # Ending.
+
+    def _drain_inputs(self) -> None:
+        for name, query in list(self._injectors.items()):
+            self._drain_input(name, query)
+        for thread in self._wholes.values():
+            thread.join()
+        for name, error in self._broken.items():
+            self._fail(f"injector {name!r}", error)
+        self._raise()
 
     def _drain_input(self, name: str, query: StreamingQuery) -> None:
         feeder = self._feeders.get(name)
