@@ -13,7 +13,7 @@ from millstream.log.status import status_of
 from tests.kills import Fault, check, kill_tree, start, write_clicks
 from tests.spark.clicks import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
 def stop_at(base: Path, point: str, *, epoch: int, log: str) -> subprocess.Popen[bytes]:
