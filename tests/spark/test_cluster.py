@@ -16,7 +16,7 @@ from tests.kills import Fault, check, kill_tree, write_clicks
 from tests.spark.clicks import wait_until
 from tests.spark.cluster import cluster, executors, submit
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
 def kill_executor_of(task: int) -> int:

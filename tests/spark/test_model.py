@@ -86,7 +86,7 @@ def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
     return [entry for entry, _ in found]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
 def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     case = side_by_side([case_of(chance) for _ in range(CASES)], crashes=CRASHES, chance=chance)
