@@ -156,7 +156,11 @@ def test_a_query_whose_planner_comes_too_late_is_started_again(
         monkeypatch.setattr(module, start.__name__, late_once(start))
     folder, out = tmp_path / "clicks", tmp_path / "out"
     run = started(counting(folder, ms.delta(str(out))))
+    with run._looking:
+        run._injectors["clicks"].stop()
+        run._injectors["clicks"] = Late()  # type: ignore[assignment]
     write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2)])
+    wait_until(lambda: not isinstance(run._injectors["clicks"], Late))
     wait_until(lambda: min(launched["start_mill"], launched["start_delivery"]) >= 2)  # by the watcher: nobody has asked for anything yet
     run.drain()
     assert rows(out) == counted("anna", "anna")

@@ -180,10 +180,13 @@ class Run:
 
     def _launch(self, query: str, where: str) -> None:
         found = self._begin(where, query, self._launches[query])
+        kind, _, name = query.partition(" ")
         if query == MILL:
             self._mill = found
+        elif kind == "inject":
+            self._injectors[name] = found
         else:
-            self._deliveries[query.removeprefix("deliver ")] = found
+            self._deliveries[name] = found
 
     def _begin(self, where: str, query: str, start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
@@ -216,7 +219,8 @@ class Run:
         writer = writer.option("checkpointLocation", f"file://{self._folder.checkpoint(f'inject {name}')}")
         ends = bounded and not isinstance(injection.source, ValueSource)
         writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="400 milliseconds")
-        self._injectors[name] = self._begin(f"injector {name!r}", f"inject {name}", writer.start)
+        self._launches[f"inject {name}"] = writer.start
+        self._launch(f"inject {name}", f"injector {name!r}")
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
         """A batch DataFrame is written in one commit, by a thread: the rest of the run does not wait for it."""
@@ -277,6 +281,8 @@ class Run:
                 self._finish(name)
             elif not query.isActive:
                 failure = query.exception()
+                if failure is not None and self._relaunch(f"inject {name}", f"injector {name!r}", failure):
+                    continue
                 ends = feeder is None and self._graph.injections[name].source.bounded
                 if failure is not None or not ends:
                     self._fail(f"injector {name!r}", failure or RuntimeError("its query was stopped from outside"), f"inject {name}")
@@ -297,22 +303,26 @@ class Run:
         for name, (query, where) in queries.items():
             if not query.isActive:
                 error = query.exception() or RuntimeError("the query ended by itself")
-                if came_too_late(error) and self._relaunched[name] < RELAUNCHES:  # nothing has run yet
-                    self._relaunch(name, where)
-                else:
+                if not self._relaunch(name, where, error):
                     self._fail(where, error, name)
                 if self._failure is not None:
                     return True
         return False
 
-    def _relaunch(self, query: str, where: str) -> None:
+    def _relaunch(self, query: str, where: str, error: BaseException) -> bool:
+        """Start a query again that a Python process kept waiting for too long; False if that was not what stopped it.
+
+        It goes on where its checkpoint is, as after any other end."""
+        if not came_too_late(error) or self._relaunched[query] >= RELAUNCHES:
+            return False
         self._relaunched[query] += 1
         try:
             _make_active(self._spark)
             with query_settings(self._spark, partitions=self._pinned.partitions):
                 self._launch(query, where)
-        except MillstreamError as error:
-            self._fail(where, error)
+        except MillstreamError as again:
+            self._fail(where, again)
+        return True
 
     def _finish(self, name: str) -> None:
         finish(self._table(name))
