@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import millstream as ms
+from millstream.spark.failure import explained
 from tests.spark.clicks import Click, Count, click, inject, write_lines
 
 pytestmark = pytest.mark.spark
@@ -191,6 +193,13 @@ def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
     again.drain()
     assert again.status().injectors["clicks"].injected == 1
     assert not again.status().injectors["clicks"].finished
+
+
+def test_an_answer_that_breaks_off_is_a_java_process_that_died() -> None:
+    """What py4j makes of a Java process that dies before, while and after it is asked; and of one that answers."""
+    for error in (Py4JError("An error occurred while calling o1.isActive"), Py4JNetworkError("empty"), ConnectionRefusedError()):
+        assert explained("the mill", error).startswith("Spark's Java process died")
+    assert explained("the mill", Py4JError("An error occurred while calling o1.x. Trace:\nno such method\n")).startswith("the mill stopped")
 
 
 def test_a_java_process_that_dies_ends_the_run(tmp_path: Path) -> None:

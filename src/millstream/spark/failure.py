@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from millstream.errors import Fenced, MillstreamError, RecordError
 from millstream.log.intact import damaged_files
@@ -75,6 +75,13 @@ def came_too_late(error: BaseException) -> bool:
     return _SLOW in all_words(error)
 
 
+def java_died(error: BaseException) -> bool:
+    """Whether nobody answers any more. An answer that breaks off under way is a bare Py4JError: it carries no trace of Java's."""
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    return type(error) is Py4JError and "Trace:" not in str(error)
+
+
 def explained(where: str, error: BaseException, checkpoint: Path | None = None) -> str:
     """An error as a user can understand it: in our own words if Spark's carry them, else as what Spark's words mean.
 
@@ -86,7 +93,7 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
         return told.message
     if isinstance(error, MillstreamError):
         return str(error)
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if java_died(error):
         return f"Spark's Java process died ({type(error).__name__})"
     lines = str(error).splitlines()
     if isinstance(error, Py4JJavaError):

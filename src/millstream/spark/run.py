@@ -437,7 +437,7 @@ class Run:
             self._stop_queries()
             self._lock.release()
         except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
-            self._failure = self._failure or RunFailed(f"Spark's Java process died ({type(error).__name__})", str(error), str(self._words))
+            self._failure = self._failure or self._failed(explained("ending the run", error), error)
         finally:
             self._ended.set()
 
