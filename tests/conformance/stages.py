@@ -6,8 +6,6 @@ mill's own query plans, runs and publishes, and a file says what time it is.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -36,9 +34,9 @@ from millstream.spark.planner import MillState
 from millstream.spark.session import query_settings
 from millstream.spark.ship import pack
 from millstream.testing import Driver
+from tests.waiting import wait_until
 
 V = TypeVar("V")
-PATIENCE = 120.0
 LAUNCHES = 10  # of a query whose planner comes up too late, on a busy machine
 PARTITIONS = 1  # several buckets all the same; one more would make a small epoch half as long again
 
@@ -212,7 +210,7 @@ class SparkStage:
 
     def _settle(self) -> None:
         """Until the mill has seen all there is, and nothing is due."""
-        wait_for(self._settled)
+        wait_until(self._settled)
 
     def _settled(self) -> bool:
         if not self._query.isActive and came_too_late(self._query.exception()) and self._launches < LAUNCHES:
@@ -258,10 +256,3 @@ class SparkStage:
 
     def _named(self, of: ms.Stream[Any] | None) -> list[str]:
         return [of.name] if isinstance(of, Injected) else list(self._sources)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,11 +57,3 @@ def inject(topology: ms.Topology, values: Iterable[Click], name: str = "clicks",
         "low_watermark": ms.BoundedDisorder(ms.SECOND),
     }
     return topology.inject(name, ms.values(list(values), Click), **{**defaults, **told})  # type: ignore[arg-type]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Bounded, and on a condition."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from tests.spark.clicks import wait_until
+from tests.waiting import wait_until
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"

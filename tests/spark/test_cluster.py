@@ -13,8 +13,8 @@ from millstream.log.status import status_of
 from millstream.log.table import newest_version, read_commit
 from tests import program as program_of_a_user
 from tests.kills import Fault, check, kill_tree, write_clicks
-from tests.spark.clicks import wait_until
 from tests.spark.cluster import cluster, executors, submit
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 

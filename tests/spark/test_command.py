@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kills import kill_tree
-from tests.spark.clicks import click, wait_until, write_lines
+from tests.spark.clicks import click, write_lines
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 

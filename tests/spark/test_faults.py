@@ -19,6 +19,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyspark.errors import StreamingQueryException
 
 import millstream as ms
 from millstream.core.backlog import Position
@@ -27,7 +28,8 @@ from millstream.core.graph import MILL
 from millstream.core.plan import Ledger
 from millstream.log.table import tail
 from tests.conformance.stages import DriverStage
-from tests.spark.clicks import Click, Count, T, click, wait_until, write_lines
+from tests.spark.clicks import Click, Count, T, click, write_lines
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -131,8 +133,11 @@ class Late:
 
     isActive = False  # noqa: N815
 
-    def exception(self) -> Exception:
-        return RuntimeError("Python worker failed to connect back.")
+    def exception(self) -> StreamingQueryException:
+        return StreamingQueryException("Python worker failed to connect back.")
+
+    def processAllAvailable(self) -> None:
+        raise self.exception()
 
     def stop(self) -> None: ...
 
@@ -157,13 +162,18 @@ def test_a_query_whose_planner_comes_too_late_is_started_again(
     folder, out = tmp_path / "clicks", tmp_path / "out"
     run = started(counting(folder, ms.delta(str(out))))
     with run._looking:
-        run._injectors["clicks"].stop()
-        run._injectors["clicks"] = Late()  # type: ignore[assignment]
+        run._inputs.queries["clicks"].stop()
+        run._inputs.queries["clicks"] = Late()  # type: ignore[assignment]
     write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2)])
-    wait_until(lambda: not isinstance(run._injectors["clicks"], Late))
+    wait_until(lambda: not isinstance(run._inputs.queries["clicks"], Late))
     wait_until(lambda: min(launched["start_mill"], launched["start_delivery"]) >= 2)  # by the watcher: nobody has asked for anything yet
+    with run._looking:
+        run._inputs.queries["clicks"].stop()
+        run._inputs.queries["clicks"] = Late()  # type: ignore[assignment]
+        write_lines(folder / "2.jsonl", [click("bert", 3)])
+        run._halting.set()  # so that it is drain() that finds it
     run.drain()
-    assert rows(out) == counted("anna", "anna")
+    assert rows(out) == counted("anna", "anna", "bert")
 
 
 def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_ahead(

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from tests.spark.clicks import NOON, Click, Count, T, click, inject, wait_until, write_lines
+from tests.spark.clicks import NOON, Click, Count, T, click, inject, write_lines
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 USUAL = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}

@@ -10,7 +10,8 @@ import pytest
 import millstream as ms
 from millstream.testing import Driver
 from tests.kills import check_ledgers
-from tests.spark.clicks import Click, Count, T, click, wait_until, write_lines
+from tests.spark.clicks import Click, Count, T, click, write_lines
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.log.status import status_of
 from tests.kills import Fault, check, kill_tree, start, write_clicks
-from tests.spark.clicks import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 

@@ -1,0 +1,78 @@
+"""Starting a query of a run, and starting it again where Spark was too impatient with one of its Python processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millstream.core.graph import MILL, Graph
+from millstream.log.folder import Folder, Pinned
+from millstream.spark.failure import came_too_late
+from millstream.spark.options import Options
+from millstream.spark.session import query_settings
+
+AGAIN = 10  # times that one query is started again
+_WHERE = {"inject": "injector", "deliver": "delivery"}
+
+
+class Died(Exception):
+    """A part of a run came to its end and should not have; `query` is the one whose checkpoint tells more, if there is one."""
+
+    def __init__(self, where: str, error: BaseException, query: str | None = None) -> None:
+        super().__init__(where, error, query)
+        self.where, self.error, self.query = where, error, query
+
+
+@dataclass
+class Launcher:
+    """What the queries of a run have in common. They are called `mill`, `inject NAME` and `deliver NAME`, as their checkpoints are."""
+
+    spark: SparkSession
+    folder: Folder
+    graph: Graph
+    packed: str  # the graph, as it travels to Spark's Python processes
+    pinned: Pinned
+    fence: int
+    options: Options
+    _starts: dict[str, Callable[[], StreamingQuery]] = field(default_factory=dict)
+    _again: Counter[str] = field(default_factory=Counter)
+
+    def called(self, query: str) -> str:
+        """Its name in Spark. Several runs may share a session, and Spark wants its queries called differently."""
+        return f"{self.graph.name} {self.pinned.id[:6]} {query}"
+
+    def launch(self, query: str, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        self._starts[query] = start
+        return self._launch(query)
+
+    def again(self, query: str, error: BaseException) -> StreamingQuery:
+        """Start one again that a Python process kept waiting for too long; it goes on where its checkpoint is, as after any other end."""
+        if not came_too_late(error) or self._again[query] >= AGAIN:
+            raise Died(where(query), error, query) from error
+        self._again[query] += 1
+        return self._launch(query)
+
+    def _launch(self, query: str) -> StreamingQuery:
+        make_active(self.spark)
+        try:
+            with query_settings(self.spark, partitions=self.pinned.partitions):
+                return self._starts[query]()
+        except (Py4JError, PySparkException) as error:
+            raise Died(where(query), error, query) from error
+
+
+def where(query: str) -> str:
+    """A query as a message names it."""
+    kind, _, name = query.partition(" ")
+    return "the mill" if query == MILL else f"{_WHERE[kind]} {name!r}"
+
+
+def make_active(spark: SparkSession) -> None:
+    """Spark looks our sources and sinks up in the session that is active in the thread; making a DataFrame makes it so."""
+    spark.createDataFrame([], "nothing INT")
