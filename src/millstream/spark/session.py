@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+import py4j
+import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -42,6 +44,8 @@ LOCAL_CHECKPOINTS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
+
+PYTHON = Path(__file__).with_name("python.sh")
 
 JAVA_NEEDED = (
     "Spark needs Java 17, and none was found. Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
@@ -110,7 +114,7 @@ def require_java() -> None:
 def _local(words: Path | None) -> SparkSession:
     require_java()
     # Spark's workers are otherwise the first python3 on the path, and do not see what this process can import.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _python())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
@@ -136,6 +140,13 @@ def _local(words: Path | None) -> SparkSession:
     )
     with _standard_error_to(words), _interrupts_as_they_are():
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def _python() -> str:
+    """What Spark starts as Python: this one, and through `python.sh` where PySpark is installed and does not come from a zip itself."""
+    os.environ["MILLSTREAM_PYTHON"] = sys.executable
+    installed = all(Path(module.__file__ or "").exists() for module in (pyspark, py4j))
+    return str(PYTHON) if installed and os.access(PYTHON, os.X_OK) else sys.executable
 
 
 @contextmanager
