@@ -49,7 +49,7 @@ def die(base: Path, point: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(["mid-task", "after the manifest", "before the publishing commit"], id="some points"),
+        pytest.param(["after the manifest", "before the publishing commit"], id="some points"),
         pytest.param(["after an injector's commit", *STANDS, "after a delivery's commit"], id="every point", marks=pytest.mark.soak),
     ],
 )

@@ -24,9 +24,14 @@ from pyspark.errors import StreamingQueryException
 import millstream as ms
 from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
-from millstream.core.graph import MILL
+from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.core.plan import Ledger
-from millstream.log.table import tail
+from millstream.log.folder import Folder
+from millstream.log.table import Table, tail
+from millstream.spark.inject import is_finished
+from millstream.spark.inputs import Inputs
+from millstream.spark.launch import Launcher
+from millstream.spark.owner import pin, take_over
 from tests.conformance.stages import DriverStage
 from tests.spark.clicks import Click, Count, T, click, write_lines
 from tests.waiting import wait_until
@@ -174,6 +179,35 @@ def test_a_query_whose_planner_comes_too_late_is_started_again(
         run._halting.set()  # so that it is drain() that finds it
     run.drain()
     assert rows(out) == counted("anna", "anna", "bert")
+
+
+def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path) -> None:
+    """Spark's words for a query that was stopped and for one that has read all are the same."""
+    folder = Folder(tmp_path / "mill")
+    folder.open()
+    topology = ms.Topology("stopped")
+    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    count = Count()
+    topology.compute("count", count).reads(topology.inject("clicks", ms.files(f"{tmp_path}/*.jsonl", Click, bounded=True), **told))
+    graph = compile_topology(topology)
+    pinned = pin(folder, graph, buckets=1, partitions=1)
+    launcher = Launcher(None, folder, graph, "", pinned, take_over(folder, graph), ms.Options())  # type: ignore[arg-type]
+
+    class Whole:
+        def awaitTermination(self) -> None: ...
+
+        def stop(self) -> None: ...
+
+    class Cut(Whole):
+        def awaitTermination(self) -> None:
+            inputs.stop()
+
+    table = Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence)
+    for cut, finished in ((Cut(), False), (Whole(), True)):
+        inputs = Inputs(launcher, run="r", must_end=False)
+        inputs.queries["clicks"] = cut  # type: ignore[assignment]
+        inputs.drain()
+        assert is_finished(table) == finished
 
 
 def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_ahead(

@@ -55,6 +55,21 @@ def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_rec
     assert run.status().injectors["clicks"].finished
 
 
+def test_a_time_without_a_zone_is_utc_whatever_the_zone_of_the_session(spark: SparkSession, drained: Callable[..., ms.Run]) -> None:
+    frame = spark.createDataFrame([("anna", "/", NOON.replace(tzinfo=None))], "user string, page string, at timestamp_ntz")
+    topology = ms.Topology("zone")
+    told = {"key": "user", "timestamp": "at", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **told))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        drained(topology)
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"  # the user's session is as it was
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert [record.timestamp for record in kept.records] == [T]
+
+
 def test_a_streaming_frame_made_by_a_function(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -33,6 +33,7 @@ class Inputs:
         self._feeders: dict[str, Feeder] = {}
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, Exception] = {}
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         for name, injection in self._injections.items():
@@ -69,6 +70,8 @@ class Inputs:
         self._look_at_wholes()
 
     def stop(self) -> None:
+        """Whatever is not read yet is read by the next run."""
+        self._stopped.set()
         for feeder in self._feeders.values():
             feeder.stop()
         for query in list(self.queries.values()):
@@ -79,7 +82,8 @@ class Inputs:
         if isinstance(source, ValueSource):
             feeder = self._feeders[name] = Feeder(name, source, launcher.folder.spool(name))
             feeder.start()
-        frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
+        with launcher.settings():
+            frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
         settings = InjectorSettings(str(launcher.folder.path), launcher.fence, name, launcher.packed, self._run)
         options = {"settings": msgspec.json.encode(settings).decode()}
         if isinstance(source, DataFrameSource) and not frame.isStreaming:
@@ -138,11 +142,12 @@ class Inputs:
                 done = True
             except StreamingQueryException as error:
                 self._again(name, error)
-        if self._ends_itself(name) or (name in self._feeders and self._feeders[name].ended):
+        ended = self._ends_itself(name) or (name in self._feeders and self._feeders[name].ended)
+        if ended and not self._stopped.is_set():  # a query that is stopped meanwhile comes to its end as if it had read all
             self._finish(name)
 
     def _again(self, name: str, error: BaseException) -> None:
-        self.queries[name] = self._launcher.again(f"inject {name}", error)
+        self.queries[name] = self._launcher.again(f"inject {name}", self.queries[name], error)
 
     def _finish(self, name: str) -> None:
         """There will never be more: its low watermark is +∞ now."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
@@ -51,17 +52,24 @@ class Launcher:
         self._starts[query] = start
         return self._launch(query)
 
-    def again(self, query: str, error: BaseException) -> StreamingQuery:
+    def again(self, query: str, dead: StreamingQuery, error: BaseException) -> StreamingQuery:
         """Start one again that a Python process kept waiting for too long; it goes on where its checkpoint is, as after any other end."""
         if not came_too_late(error) or self._again[query] >= AGAIN:
             raise Died(where(query), error, query) from error
         self._again[query] += 1
+        dead.stop()  # it may be dying still, and have its name until it is gone
         return self._launch(query)
 
-    def _launch(self, query: str) -> StreamingQuery:
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """What is made inside, a query or a DataFrame, has what a run needs: Spark fixes the time zone already when it makes one."""
         make_active(self.spark)
+        with query_settings(self.spark, partitions=self.pinned.partitions):
+            yield
+
+    def _launch(self, query: str) -> StreamingQuery:
         try:
-            with query_settings(self.spark, partitions=self.pinned.partitions):
+            with self.settings():
                 return self._starts[query]()
         except (Py4JError, PySparkException) as error:
             raise Died(where(query), error, query) from error

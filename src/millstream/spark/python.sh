@@ -11,4 +11,4 @@ for entry in $PYTHONPATH; do
     esac
 done
 unset IFS
-PYTHONPATH=$kept exec "$MILLSTREAM_PYTHON" "$@"
+PYTHONPATH=$kept exec "${MILLSTREAM_PYTHON:-python3}" "$@"

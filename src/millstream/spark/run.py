@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -66,7 +66,7 @@ class Run:
         self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         with ExitStack() as undo:
-            undo.callback(self._lock.release)
+            undo.callback(_if_java_lives, self._lock.release)
             if pinned is None:
                 partitions = options.partitions or cores(self._spark)
                 pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
@@ -75,7 +75,7 @@ class Run:
             self._fence = take_over(self._folder, self._graph)
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, self._fence, options)
             self._inputs = Inputs(self._launcher, run=uuid.uuid4().hex, must_end=until is DRAINED)
-            undo.callback(self._stop_queries)
+            undo.callback(_if_java_lives, self._stop_queries)
             self._start()
             undo.pop_all()
         self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
@@ -157,7 +157,7 @@ class Run:
             try:
                 with self._looking:
                     self._look()
-                if time.monotonic() - maintained >= MAINTAIN:
+                if time.monotonic() - maintained >= MAINTAIN and not self._closing.is_set():
                     for keeper in self._keepers:
                         keeper.look_after()
                     maintained = time.monotonic()
@@ -185,7 +185,7 @@ class Run:
     def _look_at_queries(self) -> None:
         for name, query in self._queries.items():
             if not query.isActive:
-                self._queries[name] = self._launcher.again(name, query.exception() or RuntimeError("the query ended by itself"))
+                self._queries[name] = self._launcher.again(name, query, query.exception() or RuntimeError("the query ended by itself"))
 
     def _quiet(self) -> bool:
         """The mill has looked at everything and nothing is due."""
@@ -289,6 +289,12 @@ class Run:
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _if_java_lives(deed: Callable[[], None]) -> None:
+    """A Java process that died takes queries and lock with it; then it is its death that is told."""
+    with suppress(Py4JError, ConnectionError):
+        deed()
 
 
 def start(

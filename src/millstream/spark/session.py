@@ -113,11 +113,6 @@ def require_java() -> None:
 
 def _local(words: Path | None) -> SparkSession:
     require_java()
-    # Spark's workers are otherwise the first python3 on the path, and do not see what this process can import.
-    os.environ.setdefault("PYSPARK_PYTHON", _python())
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     builder = (
         SparkSession.builder.appName("millstream")
         .master("local[*]")
@@ -132,21 +127,42 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
     if words is None:
-        with _interrupts_as_they_are():
+        with _environment(), _interrupts_as_they_are():
             return builder.getOrCreate()
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
-    with _standard_error_to(words), _interrupts_as_they_are():
+    with _environment(), _standard_error_to(words), _interrupts_as_they_are():
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
-def _python() -> str:
-    """What Spark starts as Python: this one, and through `python.sh` where PySpark is installed and does not come from a zip itself."""
-    os.environ["MILLSTREAM_PYTHON"] = sys.executable
-    installed = all(Path(module.__file__ or "").exists() for module in (pyspark, py4j))
-    return str(PYTHON) if installed and os.access(PYTHON, os.X_OK) else sys.executable
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Java, when it is started inside, hands these on to the Python processes that it starts; ours are as before afterwards.
+
+    Without them, Spark's workers are the first python3 on the path, and do not see what this process can import.
+    """
+    paths = [entry or os.getcwd() for entry in sys.path if not entry.endswith(".zip")]
+    usual = {"PYSPARK_PYTHON": str(PYTHON) if _zip_is_idle() else sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    wanted = {name: os.environ.get(name, value) for name, value in usual.items()}
+    wanted |= {"MILLSTREAM_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = old
+
+
+def _zip_is_idle() -> bool:
+    """Whether Spark's zip of PySpark only repeats the PySpark that is installed, so that `python.sh` may leave it out."""
+    homes = {Path(os.environ.get("SPARK_HOME", pyspark.__path__[0])).resolve(), Path(pyspark.__path__[0]).resolve()}
+    return len(homes) == 1 and Path(py4j.__path__[0]).exists() and os.access(PYTHON, os.X_OK)
 
 
 @contextmanager
