@@ -23,7 +23,7 @@ from millstream.log.table import Table, newest_version, read_commit
 
 YOUNG = 100  # epochs of the log that the old one is compared with
 SAMPLE = 200  # epochs of each that are measured
-SELDOM = 50  # epochs between two maintenances while the old log grows: less than a run does, to be there sooner
+MAINTAINED = 10  # epochs between two looks at a table: a commit reads all that came after the last checkpoint
 NOTE = msgspec.json.encode({"plan": "x" * 2000})
 ONE = pa.table(
     {"key": ["k"], "value": ["1"], "timestamp": pa.array([0], pa.timestamp("us", "UTC")), "epoch": [0], "sequence": [0]}, schema=RECORDS
@@ -42,7 +42,7 @@ class Log:
         self._keeper = Keeper(self._folder, "mill", retention=None, fence=1)
         self._epoch = 0
 
-    def commit(self, *, maintained: int = 10) -> float:
+    def commit(self) -> float:
         """One epoch: what publishing it and looking for the next one takes. Every so many, the table is looked after."""
         files = stage(self._table.path, "s", ONE, epoch=self._epoch)
         version = newest_version(self._table.path)
@@ -51,7 +51,7 @@ class Log:
         read_commit(self._table.path, "mill", version + 1)
         took = time.perf_counter() - began
         self._epoch += 1
-        if self._epoch % maintained == 0:
+        if self._epoch % MAINTAINED == 0:
             write_json(self._folder.consumer("mill"), {"mill": Position(version + 2)}, durable=False)
             self._keeper.look_after()
         return took
@@ -66,7 +66,7 @@ def main(epochs: int) -> None:
         old, young = Log(Path(base) / "old"), Log(Path(base) / "young")
         with mock.patch("os.fsync"):  # to grow faster; what is measured below waits for the disk as a run does
             for epoch in range(epochs):
-                old.commit(maintained=SELDOM)
+                old.commit()
                 if epoch % 10_000 == 9_999:
                     print(f"  {epoch + 1:,} epochs, {old.files()} files in _delta_log", flush=True)
         for _ in range(YOUNG):
