@@ -1,7 +1,7 @@
 """Planning and publishing cost the same however many epochs a log has.
 
-Epochs are committed as the planner commits them, with the maintenance that a run does beside it. At the end the old log
-and a young one take turns, with the maintenance of a run for both, so that both are measured under the same load.
+The mill's own planner publishes and plans, epoch by epoch, each due by a timer on the wall clock, with the maintenance
+that a run does beside it. At the end an old log and a young one take turns, so that both are measured under the same load.
 """
 
 from __future__ import annotations
@@ -12,52 +12,69 @@ import time
 from pathlib import Path
 from unittest import mock
 
-import msgspec
 import pyarrow as pa
 
-from millstream.core.backlog import Position
+import millstream as ms
+from millstream.core.backlog import Limits
+from millstream.core.epoch import Report, Summary, Tally
+from millstream.core.graph import MILL, compile_topology
+from millstream.core.plan import before_all
+from millstream.core.row import Minima
 from millstream.log.folder import Folder, write_json
 from millstream.log.maintenance import Keeper
 from millstream.log.staged import RECORDS, stage
-from millstream.log.table import Table, newest_version, read_commit
+from millstream.spark.owner import take_over
+from millstream.spark.planner import Manifest, Planner, manifest_path
 
 YOUNG = 100  # epochs of the log that the old one is compared with
 SAMPLE = 200  # epochs of each that are measured
-MAINTAINED = 10  # epochs between two looks at a table: a commit reads all that came after the last checkpoint
-NOTE = msgspec.json.encode({"plan": "x" * 2000})
+MAINTAINED = 10  # epochs between two looks at the table
+NOW = ms.Timestamp(0)
 ONE = pa.table(
     {"key": ["k"], "value": ["1"], "timestamp": pa.array([0], pa.timestamp("us", "UTC")), "epoch": [0], "sequence": [0]}, schema=RECORDS
 )
 
 
+class Clock(ms.Computation[None]):
+    """It is never run: what it would do is written by hand."""
+
+    ticks: ms.Output[int]
+
+    def process_record(self, record: ms.Record[str]) -> None: ...
+
+
 class Log:
-    """A table of the mill, and the keeper that looks after it."""
+    """The folder of a run, without Spark: what its tasks would leave is written here."""
 
     def __init__(self, at: Path) -> None:
+        topology = ms.Topology("bench")
+        told = topology.inject("told", ms.values([], str), key=str, timestamp=lambda _: NOW, low_watermark=ms.BoundedDisorder(ms.SECOND))
+        topology.compute("clock", Clock()).reads(told)
+        graph = compile_topology(topology)
         self._folder = Folder(at)
-        self._table = Table(self._folder.table("mill"), "mill", 1)
-        self._table.path.mkdir(parents=True)
-        self._table.create()
-        self._table.raise_fence()
-        self._keeper = Keeper(self._folder, "mill", retention=None, fence=1)
-        self._epoch = 0
+        self._folder.open()
+        self._fence = take_over(self._folder, graph)
+        limits = Limits(1_000_000, 1 << 30)
+        self._planner = Planner(self._folder, graph, fence=self._fence, buckets=1, limits=limits, clock=lambda: NOW)
+        self._keeper = Keeper(self._folder, MILL, retention=None, fence=self._fence)
+        self._plan = self._planner.next_plan(before_all(graph), wait=0)
 
-    def commit(self) -> float:
-        """One epoch: what publishing it and looking for the next one takes. Every so many, the table is looked after."""
-        files = stage(self._table.path, "s", ONE, epoch=self._epoch)
-        version = newest_version(self._table.path)
+    def epoch(self) -> float:
+        """What publishing one and planning the next one takes."""
+        assert self._plan is not None
+        number = self._plan.epoch
+        files = stage(self._folder.table(MILL), "clock.ticks", ONE, epoch=number)
+        summary = Summary(0, {"clock": Report(Minima(wall=NOW), 1, 1)}, {"clock": Tally(fired=1)})
+        write_json(manifest_path(self._folder, number, self._fence), Manifest(number, self._fence, files, [summary]))
         began = time.perf_counter()
-        self._table.commit(files, NOTE, writer="mill", epoch=self._epoch)
-        read_commit(self._table.path, "mill", version + 1)
+        self._plan = self._planner.next_plan(self._plan, wait=0)
         took = time.perf_counter() - began
-        self._epoch += 1
-        if self._epoch % MAINTAINED == 0:
-            write_json(self._folder.consumer("mill"), {"mill": Position(version + 2)}, durable=False)
+        if number % MAINTAINED == 0:
             self._keeper.look_after()
         return took
 
     def files(self) -> int:
-        return len(list((self._table.path / "_delta_log").iterdir()))
+        return len(list((self._folder.table(MILL) / "_delta_log").iterdir()))
 
 
 def main(epochs: int) -> None:
@@ -66,12 +83,12 @@ def main(epochs: int) -> None:
         old, young = Log(Path(base) / "old"), Log(Path(base) / "young")
         with mock.patch("os.fsync"):  # to grow faster; what is measured below waits for the disk as a run does
             for epoch in range(epochs):
-                old.commit()
+                old.epoch()
                 if epoch % 10_000 == 9_999:
                     print(f"  {epoch + 1:,} epochs, {old.files()} files in _delta_log", flush=True)
         for _ in range(YOUNG):
-            old.commit()
-            young.commit()
-        costs = [(old.commit(), young.commit()) for _ in range(SAMPLE)]
+            old.epoch()
+            young.epoch()
+        costs = [(old.epoch(), young.epoch()) for _ in range(SAMPLE)]
         ratio = statistics.median(a for a, _ in costs) / statistics.median(b for _, b in costs)
         print(f"an epoch after {epochs:,} others costs {ratio:.2f} times what it costs after {YOUNG}")
