@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
-	@echo "make test   all tests"
+	@echo "make test   the tests; those that take long are in make soak"
 	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
 	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time (SOAK_SECONDS=300)"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 
+from millstream.computation import Computation
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Arrivals, Summary, Tally
@@ -26,6 +29,7 @@ from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 from millstream.topology import Topology
 
 V = TypeVar("V")
+S = TypeVar("S")
 
 BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
@@ -118,6 +122,7 @@ class Driver:
         self._versions = dict.fromkeys(self._graph.tables, 0)
         self._planned: tuple[Plan, list[LogFile]] | None = None
         self._crashing = False
+        self._holding = False
 
     def send(self, stream: Stream[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
@@ -126,6 +131,7 @@ class Driver:
         """
         if not isinstance(stream, Injected):
             raise TopologyError("send goes to a stream made by inject; put goes to any")
+        self._graph.stream_of(stream)
         table, extractor = table_of(stream.name), self._extractors[stream.name]
         epoch, now = self._versions[table], self._now if self._told_time else END_OF_TIME
         records: list[_Stored] = []
@@ -166,9 +172,19 @@ class Driver:
             self._sources[name].finished = True
         self.run()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is sent, put and told inside comes in one epoch, at the end; so it does on Spark when much comes at once."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+        self.run()
+
     def run(self) -> None:
         """Epochs until nothing is due."""
-        while self.epoch():
+        while not self._holding and self.epoch():
             pass
 
     def epoch(self, *, always: bool = False) -> bool:
@@ -251,24 +267,30 @@ class Driver:
         decode = value_decoder(DeadLetter)
         return [decode(stored.value) for stored in self._log[DEAD_LETTERS]]
 
-    def state(self, computation: str, key: str) -> Any:
-        """What is kept for a key; its initial state if nothing is."""
-        codec = StateCodec(self._graph.nodes[self._known(computation)].computation)
-        row = self._bucket(key).pages(computation).get(key)
+    @overload
+    def state(self, computation: Computation[S], key: str) -> S: ...
+    @overload
+    def state(self, computation: str, key: str) -> Any: ...
+
+    def state(self, computation: Computation[Any] | str, key: str) -> Any:
+        """What is kept for a key; its initial state if nothing is. Asked by the computation itself, it has that one's type."""
+        name = self._known(computation)
+        codec = StateCodec(self._graph.nodes[name].computation)
+        row = self._bucket(key).pages(name).get(key)
         return codec.fresh() if row is None or row.state is None else codec.decode(row.state)
 
-    def timers(self, computation: str, key: str) -> list[Timer]:
+    def timers(self, computation: Computation[Any] | str, key: str) -> list[Timer]:
         """The pending timers of a key, earliest first."""
         row = self._bucket(key).pages(self._known(computation)).get(key)
         pending = [] if row is None else list(timers_of(row).values())
         return [p.timer() for p in sorted(pending, key=lambda p: (p.at, p.tag))]
 
-    def keys(self, computation: str) -> int:
+    def keys(self, computation: Computation[Any] | str) -> int:
         """How many keys of a computation have a row."""
         name = self._known(computation)
         return sum(report[name].rows for report in self._ledger.reports.values() if name in report)
 
-    def tally(self, computation: str) -> Tally:
+    def tally(self, computation: Computation[Any] | str) -> Tally:
         """Where the records of a computation went, since the beginning."""
         return self._ledger.tallies.get(self._known(computation), Tally())
 
@@ -278,7 +300,7 @@ class Driver:
         if name in self._graph.injections:
             return plan.promises.get(name, START_OF_TIME)
         producer = name if name in self._graph.nodes else name.rpartition(".")[0]
-        if producer not in self._graph.nodes:
+        if producer not in self._graph.nodes or (name != producer and name not in self._graph.streams):
             raise TopologyError(f"there is no computation and no stream called {name!r}")
         known = plan.low_watermarks.get(producer)
         if known is None:
@@ -303,7 +325,12 @@ class Driver:
                 lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
         return "\n".join(lines)
 
-    def _known(self, computation: str) -> str:
+    def _known(self, computation: Computation[Any] | str) -> str:
+        if not isinstance(computation, str):
+            for name, node in self._graph.nodes.items():
+                if node.computation is computation:
+                    return name
+            raise TopologyError(f"this {type(computation).__name__} is not in the topology; ask the one that was given to compute")
         if computation not in self._graph.nodes:
             there = ", ".join(map(repr, self._graph.nodes)) or "none"
             raise TopologyError(f"there is no computation called {computation!r}; there is {there}")
@@ -314,6 +341,7 @@ class Driver:
             return list(self._sources)
         if not isinstance(of, Injected):
             raise TopologyError("only a stream made by inject has a clock of its own; the others follow")
+        self._graph.stream_of(of)
         return [of.name]
 
     def _bucket(self, key: str) -> Bucket:

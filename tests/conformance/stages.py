@@ -55,7 +55,7 @@ class Stage(Protocol):
     ) -> None: ...
     def jump(self, now: ms.Timestamp) -> None: ...
     def finish(self, of: ms.Stream[Any] | None = None) -> None: ...
-    def crash(self) -> None: ...
+    def crash(self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None) -> None: ...
     def read(self, stream: ms.Stream[V]) -> list[ms.Record[V]]: ...
     def dead_letters(self) -> list[ms.DeadLetter]: ...
     def low_watermark(self, name: str) -> ms.Timestamp: ...
@@ -81,6 +81,10 @@ class DriverStage(Driver):
             for name in self._named(of):
                 self._mark(name, partition, low_watermark)
         self.run()
+
+    def crash(self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None) -> None:
+        super().crash()
+        self.advance(low_watermark=low_watermark, now=now)
 
     def jump(self, now: ms.Timestamp) -> None:
         """The wall clock says this, be it earlier."""
@@ -136,6 +140,10 @@ class SparkStage:
         of: ms.Stream[Any] | None = None,
         partition: str = "",
     ) -> None:
+        self._move(low_watermark, now, of, partition)
+        self._settle()
+
+    def _move(self, low_watermark: ms.Timestamp | None, now: ms.Timestamp | None, of: ms.Stream[Any] | None, partition: str) -> None:
         if now is not None:
             self._tell(max(now, self._time()))
         if low_watermark is not None:
@@ -143,7 +151,6 @@ class SparkStage:
                 source = self._sources[name]
                 source.marks = merge(source.marks, {partition: low_watermark}, now=self._time())
                 self._table(name).annotate(msgspec.json.encode(source))
-        self._settle()
 
     def jump(self, now: ms.Timestamp) -> None:
         self._tell(now)
@@ -155,9 +162,10 @@ class SparkStage:
             self._table(name).annotate(msgspec.json.encode(self._sources[name]))
         self._settle()
 
-    def crash(self) -> None:
-        """The query is torn down wherever it is, and a new one takes over."""
+    def crash(self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None) -> None:
+        """The query is torn down wherever it is; the clocks move while nothing runs; and a new one takes over."""
         self._query.stop()
+        self._move(low_watermark, now, None, "")
         self._begin()
 
     def stop(self) -> None:

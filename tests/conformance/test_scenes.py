@@ -88,17 +88,15 @@ def test_wall_clock_timers_wait_for_the_wall_clock_only(play: Play) -> None:
     assert said(stage, it.said) == []
     stage.advance(now=ms.Timestamp(100_000_000))
     assert said(stage, it.said) == [("a", "soon@100")]
-    stage.crash()
-    stage.advance(now=ms.Timestamp(500_000_000))
+    stage.crash(now=ms.Timestamp(500_000_000))
     assert said(stage, it.said) == [("a", "soon@100"), ("a", "later@200")]
 
 
-def test_overdue_timers_fire_after_a_crash(play: Play) -> None:
+def test_timers_that_are_overdue_at_a_restart_fire(play: Play) -> None:
     topology, events, it = alone()
     stage = play(topology)
     stage.send(events, Event("a", 1, "timer:t:3"), Event("b", 1, "timer:t:4 x"))
-    stage.crash()
-    stage.advance(low_watermark=at(9))
+    stage.crash(low_watermark=at(9))
     assert said(stage, it.said) == [("a", "t@3"), ("b", "x 1"), ("b", "t@4")]
     assert stage.tally("it").fired == 2
 

@@ -226,6 +226,44 @@ def test_a_computation_that_is_not_there_cannot_be_asked_for(ask: Callable[[Driv
         ask(Alone(Echo()).driver)
 
 
+def test_a_computation_can_be_asked_for_by_itself() -> None:
+    echo = Echo()
+    it = Alone(echo)
+    it.send(Event("a", 1))
+    count: int = it.driver.state(echo, "a")
+    assert (count, it.driver.keys(echo), it.driver.tally(echo).received, it.driver.timers(echo, "a")) == (1, 1, 1, [])
+    with pytest.raises(ms.TopologyError, match=r"^this Echo is not in the topology; ask the one that was given to compute$"):
+        it.driver.state(Echo(), "a")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda d, s: d.send(s, Event("a", 1)), lambda d, s: d.read(s), lambda d, s: d.finish(of=s)], ids=["send", "read", "finish"]
+)
+def test_a_stream_of_another_topology_is_refused(ask: Callable[[Driver, Any], object]) -> None:
+    with pytest.raises(ms.TopologyError, match=r"^the stream 'events' was injected into another topology$"):
+        ask(Alone(Echo()).driver, Alone(Echo()).events)
+
+
+def test_a_misspelt_output_has_no_low_watermark() -> None:
+    driver = Alone(Echo()).driver
+    assert driver.low_watermark("it.words") == ms.START_OF_TIME
+    with pytest.raises(ms.TopologyError, match=r"^there is no computation and no stream called 'it.wrds'$"):
+        driver.low_watermark("it.wrds")
+
+
+def test_what_is_sent_together_comes_in_one_epoch() -> None:
+    """So it is sorted, and nothing is late: what was promised together with it holds only afterwards."""
+    it = Alone(Listen(), late=ms.Late.DROP, read=lambda events: events.map(lambda event: event.word))
+    with it.driver.together():
+        it.send(Event("a", 7, "later"))
+        it.advance(5)
+        it.send(Event("a", 3, "sooner"))
+        assert it.driver.tally("it").received == 0
+    assert it.driver.state("it", "a") == ["sooner", "later"]
+    it.send(Event("a", 3, "late"))
+    assert it.driver.tally("it").dropped == 1
+
+
 def test_records_of_one_timestamp_come_in_the_order_of_production_over_all_streams() -> None:
     class Both(ms.Computation[None]):
         one: ms.Output[str]

@@ -41,11 +41,11 @@ def _injectors(status: Status) -> Table:
 
 
 def _computations(status: Status) -> Table:
-    table = _table("computations", "name", "received", "late", "dropped", "dead", "fired", "produced", "keys", "timers")
+    seen = ("received", "late", "dropped", "diverted", "dead", "fired", "produced")
+    table = _table("computations", "name", *seen, "keys", "timers", "last epoch")
     for name, found in status.computations.items():
-        tally = found.tally
-        counts = (tally.received, tally.late, tally.dropped, tally.dead, tally.fired, tally.produced, found.keys, found.timers)
-        table.add_row(name, *(f"{count:,}" for count in counts))
+        counts = (*(getattr(found.tally, what) for what in seen), found.keys, found.timers)
+        table.add_row(name, *(f"{count:,}" for count in counts), _epoch(found.epoch))
     return table
 
 
@@ -68,10 +68,15 @@ def behind(status: Status, low_watermark: Timestamp) -> str:
     return f"{seconds} s"
 
 
+def _epoch(number: int) -> str:
+    return f"{number:,}" if number >= 0 else "none yet"
+
+
 def _streams(status: Status) -> Table:
-    table = _table("streams", "name", "records", "low watermark")
+    table = _table("streams", "name", "records", "low watermark", "behind the clock", "last epoch")
     for name, found in status.streams.items():
-        table.add_row(name, f"{found.records:,}", describe(found.low_watermark))
+        when = (describe(found.low_watermark), behind(status, found.low_watermark))
+        table.add_row(name, f"{found.records:,}", *when, _epoch(found.epoch))
     return table
 
 

@@ -81,7 +81,7 @@ class Graph:
 
     def stream_of(self, stream: Stream[Any]) -> StreamPlan:
         """The plan of a stream that stands in the topology."""
-        return self.streams[_name_of(self.nodes, stream)]
+        return self.streams[_name_of(self.injections, self.nodes, stream)]
 
 
 def compile_topology(topology: Topology) -> Graph:
@@ -172,8 +172,10 @@ def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPl
     raise TopologyError(f"{reader} reads {stream!r}, which is no stream of this topology; give it an injected stream or an output")
 
 
-def _name_of(nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
+def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
     if isinstance(stream, Injected):
+        if injections.get(stream.name) is not stream.injection:
+            raise TopologyError(f"the stream {stream.name!r} was injected into another topology")
         return stream.name
     if isinstance(stream, Output):
         for name, node in nodes.items():

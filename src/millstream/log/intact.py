@@ -163,6 +163,13 @@ def _ends(version: int) -> str:
     return "is gone" if version < 0 else f"ends with version {version}"
 
 
+def check_spool(folder: Folder, name: str) -> None:
+    """How many values of an iterable were taken is known: else they would be taken again, or passed over."""
+    told = folder.spool(name) / "taken.json"
+    if _committed(folder, name) >= 0 and not told.exists() and not any(folder.spool(name).glob("*.jsonl")):
+        raise LogError(f"{told} is missing: it says how many values injector {name!r} has taken; restore it from a copy")
+
+
 def _check_injected(folder: Folder, name: str, done: int) -> None:
     committed = _committed(folder, name)
     if committed < done:

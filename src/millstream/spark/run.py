@@ -19,7 +19,7 @@ from millstream.core.graph import MILL, compile_topology, table_of
 from millstream.errors import LogError, RunFailed
 from millstream.injector import FileSource, ValueSource
 from millstream.log.folder import Folder, read_json
-from millstream.log.intact import check_injector, check_log
+from millstream.log.intact import check_injector, check_log, check_spool
 from millstream.log.maintenance import Keeper, LiveFile, live_files
 from millstream.log.status import Status, status_of
 from millstream.log.table import Table, newest_version, open_table, tail
@@ -123,6 +123,8 @@ class Run:
             finished = is_finished(Table(self._folder.table(table_of(name)), table_of(name), 0))
             if isinstance(injection.source, FileSource | ValueSource) and not finished:
                 check_injector(self._folder, name, files=True)
+            if isinstance(injection.source, ValueSource) and not finished:
+                check_spool(self._folder, name)
 
     def _start(self) -> None:
         try:
