@@ -171,6 +171,23 @@ def test_a_missing_java_is_said_before_spark_says_it(tmp_path: Path) -> None:
     assert "Spark needs Java 17, and none was found. Install it" in found.stderr.splitlines()[-1]
 
 
+def test_a_java_that_is_too_old_is_told_with_what_it_said(tmp_path: Path) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: org/apache/spark/launcher/Main' >&2\nexit 1\n")
+    java.chmod(0o755)
+    code = (
+        "import millstream as ms; from tests.spark.clicks import *; "
+        "t = ms.Topology('t'); c = Count(); t.compute('c', c).reads(inject(t, [])); ms.run(t, at='m')"
+    )
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path / "java"), "PYTHONPATH": os.getcwd()}
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert "Spark's Java process did not start: UnsupportedClassVersionError: org/apache/spark/launcher/Main. Spark needs Java 17" in last
+    assert last.endswith("m/spark.log")
+
+
 def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
     tmp_path: Path, spark: SparkSession, started: Callable[..., ms.Run]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import millstream as ms
+from millstream.log.reading import newest_records
 from millstream.testing import Driver
 from tests.spark.clicks import NOON, click, write_lines
 
@@ -109,5 +111,11 @@ def test_a_cycle_runs_and_its_low_watermark_moves(example: Callable[[str], Modul
     run.drain()
     status = run.status()
     assert status.streams["detector.usual"].records == status.streams["model.expected"].records > 0
+    driver = Driver(cycle.topology)
+    with driver.together():
+        driver.send(readme.queries, *queries)
+        driver.advance(low_watermark=ms.to_timestamp(queries[-1].at) - 2 * ms.SECOND)
+    found = [json.loads(line) for line in newest_records("mill", "model.expected", 100)]
+    assert [(row["key"], row["value"]["count"]) for row in found] == [(r.key, r.value.count) for r in driver.read(cycle.model.expected)]
     assert status.computations["model"].low_watermark > ms.to_timestamp(NOON)
     assert status.computations["model"].low_watermark == status.computations["detector"].low_watermark

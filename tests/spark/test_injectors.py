@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,6 +108,12 @@ def test_a_function_goes_on_with_the_values_after_those_taken(
     wait_until(lambda: len(kept.records) == 5)
     run.stop()
     second, rest = build(10)
+    spool = at / "spool" / "clicks"
+    away = spool.rename(at.with_name("away"))
+    with pytest.raises(ms.LogError, match=r"spool/clicks/taken.json is missing: it says how many values injector 'clicks' has taken"):
+        drained(second)
+    shutil.rmtree(spool, ignore_errors=True)
+    away.rename(spool)
     drained(second)
     assert asked == [0, 5]
     assert pairs(kept) + pairs(rest) == [

@@ -78,9 +78,10 @@ def demo(
     """Zeitgeist: weeks of simulated queries, and the spikes and dips found in them."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MillstreamError("the demo draws a picture with matplotlib, which is not installed: pip install 'millstream[demo]'")
-    from millstream.zeitgeist.demo import play
+    from millstream.zeitgeist.demo import WANTED, play
 
-    play(at, seed=seed)
+    if play(at, seed=seed) < WANTED:
+        raise MillstreamError(f"the demo wants a precision and a recall of {WANTED} at least; its table shows what was missed")
 
 
 def load(file: str) -> Topology:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import py4j
 import pyspark
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
@@ -127,14 +127,30 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
     if words is None:
-        with _environment(), _interrupts_as_they_are():
+        with _environment(), _interrupts_as_they_are(), _java_has_words(None):
             return builder.getOrCreate()
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
-    with _environment(), _standard_error_to(words), _interrupts_as_they_are():
+    with _environment(), _interrupts_as_they_are(), _java_has_words(words), _standard_error_to(words):
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+@contextmanager
+def _java_has_words(words: Path | None) -> Iterator[None]:
+    """A Java process that ends before it has begun, most often for its age, is told with what it said."""
+    before = words.stat().st_size if words is not None and words.exists() else 0
+    try:
+        yield
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        said = words.read_text(errors="replace")[before:].split("\n")[0] if words is not None else "it has said why above"
+        raise MillstreamError(
+            f"Spark's Java process did not start: {said}. Spark needs Java 17 or newer, and java -version tells which one is found; "
+            f"another one is used if JAVA_HOME says where it is" + (f". All that it said is in {words}" if words is not None else "")
+        ) from None
 
 
 @contextmanager
