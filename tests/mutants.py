@@ -134,6 +134,13 @@ MUTANTS = [
         "        self._cache[new] = {}\n",
         "tests/core/test_pages.py",
     ),
+    Mutant(
+        "forget when entries expire",
+        "core/row.py",
+        "Row(state, minima=Minima(expires))",
+        "Row(state)",
+        "tests/core/test_expiry.py",
+    ),
     Mutant("deliver records in any order", "testing.py", "_arrivals(sorted(records))", "_arrivals(records[::-1])", SCENES),
 ]
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from millstream.errors import TopologyError
+from millstream.expiry import Expiry
 from millstream.record import Clock, Record, Timer
 from millstream.stream import Output
 from millstream.timestamp import Timestamp
@@ -70,6 +71,8 @@ class Computation(ABC, Generic[S]):
     _state_type: ClassVar[Any] = None
     _outputs: ClassVar[dict[str, Any]] = {}
     _inputs: ClassVar[tuple[Any, ...] | None] = None
+
+    expiry: Expiry[Any] | None = None  # of a state that is a dict[ms.Timestamp, ...]: when its entries go
 
     if TYPE_CHECKING:
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from millstream.computation import Computation, Takes
 from millstream.delivery import Delivery, Target
 from millstream.errors import TopologyError
+from millstream.expiry import check_expiry
 from millstream.injector import BoundedDisorder, Explicit, Injected, Injection, Source
 from millstream.record import DeadLetter, Errors, Late
 from millstream.stream import Output, Stream
@@ -152,6 +153,7 @@ class Topology:
                 f"{type(computation).__name__} cannot begin: {error}; "
                 f"give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
             ) from None
+        check_expiry(f"computation {name!r}", computation.expiry, computation.state_type())
         node: Node[V] = Node(self, name, computation, errors)
         self.nodes[name] = node
         return node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 import millstream as ms
@@ -27,6 +29,35 @@ def test_state_is_kept_from_epoch_to_epoch_and_given_up(play: Play) -> None:
     assert said(stage, it.said) == [("a", "x 1"), ("a", "z 2"), ("b", "y 1")]
     assert stage.keys("it") == 2
     stage.send(events, Event("a", 3, "forget"), Event("b", 3, "forget"))
+    assert stage.keys("it") == 0
+
+
+class Aging(ms.Computation[dict[ms.Timestamp, int]]):
+    """Counts events by the second for ten seconds, by ten seconds for a minute; says the counts that it has."""
+
+    expiry = ms.Expiry(after=ms.MINUTE, roll_up={10 * ms.SECOND: 10 * ms.SECOND}, merge=operator.add)
+    said: ms.Output[str]
+
+    def process_record(self, record: ms.Record[Event]) -> None:
+        self.state[record.timestamp] = self.state.get(record.timestamp, 0) + 1
+        if record.value.does == "say":
+            counts = sorted((int(when - at(0)) // 1_000_000, count) for when, count in self.state.items())
+            self.said.produce(" ".join(f"{when}:{count}" for when, count in counts), timestamp=record.timestamp)
+
+
+def test_state_entries_are_rolled_up_and_expire_also_where_nothing_comes(play: Play) -> None:
+    topology, it = ms.Topology("aging"), Aging()
+    events = inject(topology)
+    topology.compute("it", it).reads(events)
+    stage = play(topology)
+    stage.send(events, *(Event(key, second) for key in ("a", "b") for second in (1, 2, 11)))
+    stage.advance(low_watermark=at(20))
+    stage.send(events, Event("a", 25, "say"))
+    stage.crash(low_watermark=at(81))  # both become due while nothing runs
+    assert (stage.keys("it"), stage.tally("it").fired) == (1, 0)
+    stage.send(events, Event("a", 90, "say"))
+    assert said(stage, it.said) == [("a", "0:2 11:1 25:1"), ("a", "20:1 90:1")]
+    stage.advance(low_watermark=at(1000))
     assert stage.keys("it") == 0
 
 

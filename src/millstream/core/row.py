@@ -21,7 +21,10 @@ class Pending(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Minima(msgspec.Struct, array_like=True, frozen=True):
-    """The earliest timer on each clock and the earliest hold of some keys; the end of time stands for none."""
+    """The earliest timer on each clock and the earliest hold of some keys; the end of time stands for none.
+
+    State that expires counts with the timers on the low watermark: its key has its turn then, too.
+    """
 
     low_watermark: Timestamp = END_OF_TIME
     wall: Timestamp = END_OF_TIME
@@ -71,12 +74,14 @@ def timers_of(row: Row) -> dict[str, Pending]:
     return {} if row.timers is None else {pending.tag: pending for pending in _decode(row.timers)}
 
 
-def keep(state: bytes | None, timers: dict[str, Pending]) -> Row | None:
+def keep(state: bytes | None, timers: dict[str, Pending], expires: Timestamp = END_OF_TIME) -> Row | None:
     """The row for a key after its turn; None if nothing is left to keep."""
     if not timers:
-        return None if state is None else Row(state)
+        if state is None:
+            return None
+        return Row(state) if expires == END_OF_TIME else Row(state, minima=Minima(expires))
     kept = list(timers.values())
-    low_watermark = wall = hold = END_OF_TIME
+    low_watermark, wall, hold = expires, END_OF_TIME, END_OF_TIME
     for pending in kept:
         if pending.wall:
             wall = min(wall, pending.at)

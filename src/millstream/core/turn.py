@@ -13,6 +13,7 @@ from millstream.core.epoch import Arrivals, Header, Productions, Tally
 from millstream.core.graph import DEAD_LETTERS, NodePlan
 from millstream.core.row import Pending, Row, keep, timers_of
 from millstream.errors import RecordError, TopologyError
+from millstream.expiry import Expiry
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe, to_timestamp
 
@@ -37,6 +38,7 @@ class Turn:
         self._mapped = {read.index for read in plan.inputs if any(not change.is_key for change in read.changes)}
         self._streams_of = {read.index: read.stream.name for read in plan.inputs}
         self._forgives = plan.errors is Errors.DEAD_LETTER
+        self._expiry = plan.computation.expiry
         self.key = ""
 
     def begin(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
@@ -66,19 +68,20 @@ class Turn:
         own["state"] = codec.fresh() if before is None else self._decode_state(before)
         self._timers = {} if row is None else timers_of(row)
         self._timers_changed = False
-        self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
+        due = self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
         own["low_watermark"] = self._before
         for position in positions:
             self._receive(position)
         if self._overdue:
             own["low_watermark"] = self._low_watermark
             self._fire()
+        expires = END_OF_TIME if self._expiry is None else self._expire(self._expiry)
         after: bytes | None = self._encode_state(own["state"])
         if after == codec.initial:
-            after = None
-        if after == before and not self._timers_changed:
+            after, expires = None, END_OF_TIME
+        if after == before and not self._timers_changed and not due and (row is None or row.minima.low_watermark <= expires):
             return row
-        return keep(after, self._timers)
+        return keep(after, self._timers, expires)
 
     # What the computation calls.
 
@@ -192,6 +195,13 @@ class Turn:
                     f"{self._plan.name!r} sets timers for key {self.key!r} in the past again and again while its timers fire; "
                     f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
                 )
+
+    def _expire(self, expiry: Expiry[Any]) -> Timestamp:
+        """Let go of old entries; returns when the next ones are due."""
+        try:
+            return expiry.go_through(self._own["state"], self._low_watermark)
+        except Exception as error:
+            raise self._failure("its entries cannot be rolled up", error) from error
 
     def _call(self, pending: Pending) -> None:
         timer = pending.timer()
