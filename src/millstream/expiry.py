@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from millstream.errors import TopologyError
-from millstream.timestamp import END_OF_TIME, Duration, Timestamp, floor
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp, floor
 
 V = TypeVar("V")
 
@@ -19,7 +19,8 @@ class Expiry(Generic[V]):
     """For a computation that keeps a `dict[ms.Timestamp, V]`: what becomes of its entries as the low watermark leaves them behind.
 
     `after` is how long they are kept. `roll_up={age: span}` merges those of one span into one, with `merge`, once the low
-    watermark is past the span by `age`. A span goes as a whole, so ages count from its end.
+    watermark is past the span by `age`. A span goes as a whole, so ages count from its end. `merge` must not depend on the
+    order, nor on what was merged before: sums, counts, minima and maxima do not.
     """
 
     after: Duration | None = None
@@ -31,6 +32,9 @@ class Expiry(Generic[V]):
         spans = [span for _, span in steps]
         if self.after is None and not steps:
             raise TopologyError("Expiry: nothing would expire; say after=, roll_up= or both")
+        for told in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
+            if type(told) is not int:  # type: ignore[comparison-overlap]
+                raise TopologyError(f"Expiry: {told!r} is no ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
         if any(int(span) <= 0 for span in (*spans, *([self.after] if self.after is not None else []))):
             raise TopologyError("Expiry: after and the spans of roll_up are longer than nothing")
         if any(later <= earlier for earlier, later in itertools.pairwise(self.roll_up)):
@@ -46,13 +50,15 @@ class Expiry(Generic[V]):
         """Merge and drop what is old enough; returns the low watermark at which there is more to do."""
         more = END_OF_TIME
         for at in sorted(entries, key=int):
+            if type(at) is not int:  # type: ignore[comparison-overlap]
+                raise TypeError(f"{at!r} is no ms.Timestamp")
             into, end = at, at
             for age, span in self.roll_up.items():
                 start = floor(at, span)
                 if low_watermark < start + span + age:
                     more = min(more, start + span + age, key=int)
                     break
-                into = start
+                into = max(start, START_OF_TIME, key=int)
             for span in self.roll_up.values():
                 end = floor(at, span) + span
             if self.after is not None and end + self.after <= low_watermark:

@@ -279,6 +279,6 @@ def _reading(decode: Callable[[bytes], Any], maps: list[Callable[[Any], Any]]) -
 def _users(trace: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that is the user's own: what lies below the last frame of the engine on top."""
     inner = trace
-    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("millstream.core"):
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith(("millstream.core", "millstream.expiry")):
         inner = inner.tb_next
     return inner or trace
