@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
     (tmp_path / "helper_of_mine.py").write_text("def next_of(n: int) -> int:\n    return n + 1\n")
     write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1), click("anna", 2), click("bert", 3)])
     command = [sys.executable, "-m", "millstream.command.main", "run", "mine.py", "--at", "mill"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_until(lambda: process.poll() is not None or len(list((tmp_path / "counts").glob("*.jsonl"))) > 0, 180)
         status = json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)
@@ -68,7 +69,10 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
         second = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
         assert second.returncode == 1
         assert "another run holds" in second.stderr
-        process.send_signal(signal.SIGINT)  # as Ctrl-C does
+        unknown = millstream("read", "mill", "count.cuonts", cwd=tmp_path)
+        assert (unknown.returncode, unknown.stdout) == (1, "")
+        assert "no record of a stream 'count.cuonts' is in" in unknown.stderr
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to Spark's processes, too
         words = process.communicate(timeout=180)[1]
         assert process.returncode == 0, words
     finally:
