@@ -94,10 +94,10 @@ def test_files_younger_than_the_retention_stay(folder: Folder) -> None:
 
 def test_the_number_of_live_files_does_not_follow_the_epochs(folder: Folder) -> None:
     keeper = None
-    for start in range(0, 400, 40):
+    for start in range(0, 200, 40):
         grow(folder, range(start, start + 40))
         write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
         keeper = keeper or Keeper(folder, "mill", retention=None, fence=1)
         keeper.look_after()
     assert len(live_files(DeltaTable(str(folder.table("mill"))), "mill")) <= 64
-    assert values(folder) == sorted([*range(400), *range(400)])
+    assert values(folder) == sorted([*range(200), *range(200)])
