@@ -23,6 +23,7 @@ from tests.program import topology_of
 
 FIRST = 120.0  # seconds that a run has to take over its folder
 LAST = 1800.0  # seconds for the rest of the work, when nobody kills any more
+A_SECOND = 600  # records: more than runs that are killed all the time get through
 SECONDS_A_KILL = 30.0  # at the most
 LONGEST = 25.0  # seconds that it may live after that
 
@@ -116,7 +117,7 @@ def main() -> None:
     told = parser.parse_args()
     print(f"seed {told.seed}")
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        records = told.records or int(told.seconds * 130)
+        records = told.records or int(told.seconds * A_SECOND)
         outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
     print(
         f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
