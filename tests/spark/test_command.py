@@ -64,6 +64,7 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
         shown = millstream("status", "mill", cwd=tmp_path).stdout
         assert "mine: running" in shown
         assert "count.counts" in shown
+        assert "…" not in shown  # eighty columns are enough
         read = [json.loads(line) for line in millstream("read", "mill", "count.counts", "-n", "2", cwd=tmp_path).stdout.splitlines()]
         assert [(line["key"], line["value"]) for line in read] == [("anna", 2), ("bert", 1)]
         second = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)

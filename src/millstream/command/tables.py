@@ -17,6 +17,7 @@ def show(status: Status, console: Console) -> None:
     console.print(_injectors(status))
     if status.computations:
         console.print(_computations(status))
+        console.print(_records(status))
         console.print(_low_watermarks(status))
     if status.streams:
         console.print(_streams(status))
@@ -40,17 +41,23 @@ def _injectors(status: Status) -> Table:
     return table
 
 
-def _computations(status: Status) -> Table:
-    seen = ("received", "late", "dropped", "diverted", "dead", "fired", "produced")
-    table = _table("computations", "name", *seen, "keys", "timers", "last epoch")
+def _records(status: Status) -> Table:
+    seen = ("received", "late", "dropped", "diverted", "dead", "produced")
+    table = _table("records", "computation", *seen)
     for name, found in status.computations.items():
-        counts = (*(getattr(found.tally, what) for what in seen), found.keys, found.timers)
-        table.add_row(name, *(f"{count:,}" for count in counts), _epoch(found.epoch))
+        table.add_row(name, *(f"{getattr(found.tally, what):,}" for what in seen))
+    return table
+
+
+def _computations(status: Status) -> Table:
+    table = _table("computations", "name", "keys", "timers", "timers fired", "last epoch")
+    for name, found in status.computations.items():
+        table.add_row(name, f"{found.keys:,}", f"{found.timers:,}", f"{found.tally.fired:,}", _epoch(found.epoch))
     return table
 
 
 def _low_watermarks(status: Status) -> Table:
-    table = _table("low watermarks", "computation", "input", "behind the clock", "output")
+    table = _table("low watermarks, and how far they are behind the clock", "computation", "input", "behind", "output")
     for name, found in status.computations.items():
         table.add_row(name, describe(found.low_watermark), behind(status, found.low_watermark), describe(found.output_low_watermark))
     return table
@@ -73,7 +80,7 @@ def _epoch(number: int) -> str:
 
 
 def _streams(status: Status) -> Table:
-    table = _table("streams", "name", "records", "low watermark", "behind the clock", "last epoch")
+    table = _table("streams", "name", "records", "low watermark", "behind", "last epoch")
     for name, found in status.streams.items():
         when = (describe(found.low_watermark), behind(status, found.low_watermark))
         table.add_row(name, f"{found.records:,}", *when, _epoch(found.epoch))
