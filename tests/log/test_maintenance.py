@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -49,6 +50,24 @@ def test_read_files_are_compacted_and_the_records_stay(folder: Folder) -> None:
     assert all(not commit.files for commit in tail(folder.table("mill"), "mill", Position(version)))  # no reader notices
     assert newest_note(folder.table("mill"), "mill") == (101, b'{"n":99}')
     assert list(folder.table("mill").glob("_delta_log/*.checkpoint.parquet"))
+
+
+def test_a_checkpoint_forgets_what_left_the_table_and_was_deleted(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a commit would cost more with every epoch that there ever was."""
+    monkeypatch.setattr("millstream.log.table.REMEMBERED", {"delta.deletedFileRetentionDuration": "interval 1 milliseconds"})
+    monkeypatch.setattr(maintenance, "HOURS_KEPT", 0)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 1)
+    grow(folder, range(100))
+    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    keeper = Keeper(folder, "mill", retention=None, fence=1)
+    for _ in range(3):  # what the first merges, the next deletes and the last forgets
+        keeper.look_after()
+        maintenance_table(folder).annotate(b'{"n":99}')
+    newest = sorted(folder.table("mill").glob("_delta_log/*.checkpoint.parquet"))[-1]
+    assert pq.read_table(newest)["remove"].drop_null().length() == 0
+    live = {file.path for file in live_files(DeltaTable(str(folder.table("mill"))), "mill")}
+    assert {str(file.relative_to(folder.table("mill"))) for file in folder.table("mill").glob("[0-9]*/*")} == live
+    assert values(folder) == sorted([*range(100), *range(100)])
 
 
 def test_what_a_consumer_has_not_read_stays_as_it_is(folder: Folder) -> None:

@@ -107,11 +107,12 @@ class Keeper:
             table = open_table(self._path)
             self._retire(table, read)
             table.update_incremental()
+            # First, for the checkpoint leaves out what the table says of files that left it long ago.
+            table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
+            table.update_incremental()
             table.create_checkpoint()
             self._checkpointed = table.version()
             self._clean(read)
-            table = open_table(self._path)  # the old handle may still want what was cleaned away
-            table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
