@@ -49,18 +49,18 @@ class Expiry(Generic[V]):
     def go_through(self, entries: dict[Timestamp, V], low_watermark: Timestamp) -> Timestamp:
         """Merge and drop what is old enough; returns the low watermark at which there is more to do."""
         more = END_OF_TIME
+        widest = max(self.roll_up.values(), key=int, default=None)
         for at in sorted(entries, key=int):
             if type(at) is not int:  # type: ignore[comparison-overlap]
                 raise TypeError(f"{at!r} is no ms.Timestamp")
-            into, end = at, at
+            into = at
             for age, span in self.roll_up.items():
                 start = floor(at, span)
                 if low_watermark < start + span + age:
                     more = min(more, start + span + age, key=int)
                     break
                 into = max(start, START_OF_TIME, key=int)
-            for span in self.roll_up.values():
-                end = floor(at, span) + span
+            end = at if widest is None else floor(at, widest) + widest
             if self.after is not None and end + self.after <= low_watermark:
                 del entries[at]
                 continue

@@ -82,8 +82,7 @@ class Inputs:
         if isinstance(source, ValueSource):
             feeder = self._feeders[name] = Feeder(name, source, launcher.folder.spool(name))
             feeder.start()
-        with launcher.settings():
-            frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
+        frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
         settings = InjectorSettings(str(launcher.folder.path), launcher.fence, name, launcher.packed, self._run)
         options = {"settings": msgspec.json.encode(settings).decode()}
         if isinstance(source, DataFrameSource) and not frame.isStreaming:

@@ -49,6 +49,7 @@ class Launcher:
         return f"{self.graph.name} {self.pinned.id[:6]} {query}"
 
     def launch(self, query: str, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Start a query, inside `settings`."""
         self._starts[query] = start
         return self._launch(query)
 
@@ -58,7 +59,8 @@ class Launcher:
             raise Died(where(query), error, query) from error
         self._again[query] += 1
         dead.stop()  # it may be dying still, and have its name until it is gone
-        return self._launch(query)
+        with self.settings():
+            return self._launch(query)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -69,8 +71,7 @@ class Launcher:
 
     def _launch(self, query: str) -> StreamingQuery:
         try:
-            with self.settings():
-                return self._starts[query]()
+            return self._starts[query]()
         except (Py4JError, PySparkException) as error:
             raise Died(where(query), error, query) from error
 

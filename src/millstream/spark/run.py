@@ -76,7 +76,8 @@ class Run:
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, self._fence, options)
             self._inputs = Inputs(self._launcher, run=uuid.uuid4().hex, must_end=until is DRAINED)
             undo.callback(_if_java_lives, self._stop_queries)
-            self._start()
+            with self._launcher.settings():
+                self._start()
             undo.pop_all()
         self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
         self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
@@ -120,10 +121,11 @@ class Run:
         """Look the folder over before anything in it is changed."""
         check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
         for name, injection in self._graph.injections.items():
-            finished = is_finished(Table(self._folder.table(table_of(name)), table_of(name), 0))
-            if isinstance(injection.source, FileSource | ValueSource) and not finished:
+            if is_finished(Table(self._folder.table(table_of(name)), table_of(name), 0)):
+                continue
+            if isinstance(injection.source, FileSource | ValueSource):
                 check_injector(self._folder, name, files=True)
-            if isinstance(injection.source, ValueSource) and not finished:
+            if isinstance(injection.source, ValueSource):
                 check_spool(self._folder, name)
 
     def _start(self) -> None:

@@ -146,7 +146,7 @@ def _java_has_words(words: Path | None) -> Iterator[None]:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        said = words.read_text(errors="replace")[before:].split("\n")[0] if words is not None else "it has said why above"
+        said = words.read_bytes()[before:].decode(errors="replace").split("\n")[0] if words is not None else "it has said why above"
         raise MillstreamError(
             f"Spark's Java process did not start: {said}. Spark needs Java 17 or newer, and java -version tells which one is found; "
             f"another one is used if JAVA_HOME says where it is" + (f". All that it said is in {words}" if words is not None else "")
