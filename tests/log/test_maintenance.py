@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ import millstream as ms
 from millstream.core.backlog import Position
 from millstream.log import maintenance
 from millstream.log.folder import Folder, write_json
-from millstream.log.maintenance import Keeper, consumed, live_files, sweep_orphans
+from millstream.log.maintenance import Keeper, consumed, live_files
 from millstream.log.table import newest_note, newest_version, tail
 from tests.log.test_table import made, staged
 
@@ -52,21 +54,50 @@ def test_read_files_are_compacted_and_the_records_stay(folder: Folder) -> None:
     assert list(folder.table("mill").glob("_delta_log/*.checkpoint.parquet"))
 
 
-def test_a_checkpoint_forgets_what_left_the_table_and_was_deleted(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a commit would cost more with every epoch that there ever was."""
+def files_of(folder: Folder) -> set[str]:
+    return {str(file.relative_to(folder.table("mill"))) for file in folder.table("mill").glob("[0-9]*/*")}
+
+
+def live(folder: Folder) -> set[str]:
+    return {file.path for file in live_files(DeltaTable(str(folder.table("mill"))), "mill")}
+
+
+def test_a_checkpoint_forgets_what_left_the_table(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an epoch would cost more with every epoch that there ever was."""
     monkeypatch.setattr("millstream.log.table.REMEMBERED", {"delta.deletedFileRetentionDuration": "interval 1 milliseconds"})
-    monkeypatch.setattr(maintenance, "HOURS_KEPT", 0)
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 1)
     grow(folder, range(100))
     write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
     keeper = Keeper(folder, "mill", retention=None, fence=1)
-    for _ in range(3):  # what the first merges, the next deletes and the last forgets
+    for _ in range(2):  # what the first merges the next forgets
         keeper.look_after()
         maintenance_table(folder).annotate(b'{"n":99}')
     newest = sorted(folder.table("mill").glob("_delta_log/*.checkpoint.parquet"))[-1]
     assert pq.read_table(newest)["remove"].drop_null().length() == 0
-    live = {file.path for file in live_files(DeltaTable(str(folder.table("mill"))), "mill")}
-    assert {str(file.relative_to(folder.table("mill"))) for file in folder.table("mill").glob("[0-9]*/*")} == live
+    assert len(files_of(folder)) > len(live(folder)), "somebody may be reading them"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_left_the_table_is_deleted_an_hour_later(folder: Folder, monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    grow(folder, range(100))
+    for file in files_of(folder):
+        os.utime(folder.table("mill") / file, (0, 0))  # they are old, and leave now
+    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    keeper = Keeper(folder, "mill", retention=None, fence=1)
+    keeper.look_after()
+    before = files_of(folder)
+    assert len(before) > 100 > len(live(folder))
+
+    def later(seconds: float) -> None:
+        now = time.time()
+        with monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda: now + seconds)
+            (Keeper(folder, "mill", retention=None, fence=1) if restart else keeper).look_after()
+
+    later(3500)
+    assert files_of(folder) == before
+    later(3700)
+    assert files_of(folder) == live(folder)
     assert values(folder) == sorted([*range(100), *range(100)])
 
 
@@ -94,14 +125,37 @@ def test_versions_before_the_checkpoint_are_cleaned_away(folder: Folder, monkeyp
     assert values(folder) == sorted([*range(100), *range(100)])
 
 
-def test_orphans_are_swept_and_what_a_manifest_names_is_not(folder: Folder) -> None:
+def test_what_crashed_attempts_left_is_swept_at_the_start_and_what_a_manifest_names_is_not(folder: Folder) -> None:
     grow(folder, range(3))
     orphan, promised = staged(folder.table("mill"), 3), staged(folder.table("mill"), 3)
     write_json(folder.manifests / "000000000003-000001.json", promised)
-    assert sweep_orphans(folder, "mill") == 1
-    assert not (folder.table("mill") / orphan[0].path).exists()
-    assert (folder.table("mill") / promised[0].path).exists()
+    Keeper(folder, "mill", retention=None, fence=1)
+    assert files_of(folder) == live(folder) | {promised[0].path}
+    assert orphan[0].path != promised[0].path
     assert values(folder) == [0, 0, 1, 1, 2, 2]
+
+
+def test_what_an_attempt_of_a_published_epoch_left_waits_as_if_it_had_been_in_the_table(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(folder, range(3))
+    orphan = staged(folder.table("mill"), 1)[0].path
+    Keeper(folder, "mill", retention=None, fence=1).look_after()
+    assert files_of(folder) == live(folder) | {orphan}
+    monkeypatch.setattr(maintenance, "HOURS_KEPT", 0)
+    Keeper(folder, "mill", retention=None, fence=1).look_after()
+    assert files_of(folder) == live(folder)
+
+
+def test_a_table_whose_files_all_have_left_is_told_from_one_that_never_had_any(folder: Folder) -> None:
+    """What left it lately may still be read, though no live file says how far its epochs had come."""
+    grow(folder, range(30))
+    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    Keeper(folder, "mill", retention=0 * ms.SECOND, fence=1).look_after()
+    assert not live(folder)
+    before = files_of(folder)
+    Keeper(folder, "mill", retention=None, fence=1)
+    assert files_of(folder) == before != set()
 
 
 def test_files_younger_than_the_retention_stay(folder: Folder) -> None:

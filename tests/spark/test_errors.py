@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -141,23 +142,42 @@ def test_a_log_that_does_not_fit_its_checkpoint_is_refused(
         drained(files_topology(folder, Count())[0])
 
 
-def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
-    """A small file system of its own for the run; the clicks fill it."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True).returncode:
+@contextmanager
+def small_disk(at: Path, kilobytes: int) -> Iterator[None]:
+    """A file system of its own, which can be made larger."""
+    at.mkdir()
+    size = f"size={max(kilobytes, 4)}k"
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(at)], capture_output=True).returncode:
         pytest.skip("a file system of our own cannot be mounted here")
     try:
-        folder = tmp_path / "clicks"
-        write_lines(folder / "1.jsonl", [click(f"user {n} {'x' * 40}", n / 100, f"/{os.urandom(250).hex()}") for n in range(30_000)])
-        with pytest.raises(ms.RunFailed, match="No space left on device"):
+        if kilobytes < 4:
+            (at / "full").write_bytes(b"x" * 4096)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@pytest.mark.parametrize(
+    "kilobytes",
+    [
+        pytest.param(3072, id="in an epoch"),
+        # What is written once at a start comes to its end at some place in this row.
+        *(pytest.param(size, marks=pytest.mark.soak) for size in (0, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 2560, 3584)),
+    ],
+)
+def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(
+    tmp_path: Path, drained: Callable[..., ms.Run], kilobytes: int
+) -> None:
+    """The clicks fill it."""
+    disk, folder = tmp_path / "disk", tmp_path / "clicks"
+    write_lines(folder / "1.jsonl", [click(f"user {n} {'x' * 40}", n / 100, f"/{os.urandom(250).hex()}") for n in range(30_000)])
+    with small_disk(disk, kilobytes):
+        with pytest.raises((ms.RunFailed, ms.LogError), match="No space left on device"):
             drained(files_topology(folder, Count())[0], folder=disk / "mill")
         subprocess.run(["mount", "-o", "remount,size=300m", str(disk)], check=True)
         topology, kept = files_topology(folder, Count())
         drained(topology, folder=disk / "mill")
         assert sorted(r.value for r in kept.records) == [1] * 30_000
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_missing_java_is_said_before_spark_says_it(tmp_path: Path) -> None:

@@ -181,6 +181,24 @@ def test_a_query_whose_planner_comes_too_late_is_started_again(
     assert rows(out) == counted("anna", "anna", "bert")
 
 
+def test_a_run_that_died_while_spark_wrote_its_first_offsets_begins(tmp_path: Path, at: Path, started: Callable[..., ms.Run]) -> None:
+    """Spark writes them under another name first; what is left of that was taken for a sign of another query."""
+    folder, out = tmp_path / "clicks", tmp_path / "out"
+    write_lines(folder / "1.jsonl", [click("anna", 1)])
+    topology = counting(folder, ms.delta(str(out)))
+    made = Folder(at)
+    made.open()
+    pin(made, compile_topology(topology), buckets=4, partitions=2)
+    for query in ("inject clicks", MILL, "deliver counts"):
+        for name in (".0.a1b2.tmp", "..0.a1b2.tmp.crc"):
+            torn = made.checkpoint(query) / "offsets" / name
+            torn.parent.mkdir(parents=True, exist_ok=True)
+            torn.write_text("v1\n{")
+    started(topology).drain()
+    assert rows(out) == counted("anna")
+    assert not list(made.path.rglob("*a1b2*"))
+
+
 def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path) -> None:
     """Spark's words for a query that was stopped and for one that has read all are the same."""
     folder = Folder(tmp_path / "mill")

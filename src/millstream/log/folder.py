@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,10 +73,10 @@ class Folder:
 
     def open(self) -> Pinned | None:
         """What is pinned here; None if the folder is new. Refuses a folder that is something else."""
-        try:
+        with self.usable():
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied")
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if not self.pinned.exists():
                 strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words) and p.suffix != ".tmp")[:3]
                 if {"log", "checkpoints"} & {p.name for p in self.path.iterdir()}:
@@ -81,8 +84,6 @@ class Folder:
                 if strange:
                     raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None
-        except OSError as error:
-            raise LogError(f"{self.path} cannot be used: {error.strerror or error}; name a folder that you may write to") from error
         pinned = read_json(self.pinned, Pinned)
         assert pinned is not None
         if pinned.format != FORMAT:
@@ -93,6 +94,17 @@ class Folder:
                 f"move it back, or link it from there"
             )
         return pinned
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """What the system refuses inside is told as a matter of this folder."""
+        try:
+            yield
+        except ConnectionError:
+            raise
+        except OSError as error:
+            mend = "make room and start again" if error.errno == errno.ENOSPC else "name a folder that you may write to"
+            raise LogError(f"{self.path} cannot be used: {error.strerror or error}; {mend}") from error
 
 
 def read_json(path: Path, kind: type[S]) -> S | None:

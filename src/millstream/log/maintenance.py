@@ -5,7 +5,10 @@ Nothing that a consumer has not read is ever touched.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +29,7 @@ COMPACT_ROWS = 1_000_000  # or this many rows together
 SMALL = 4 << 20  # bytes
 COMMITS_KEPT = 200  # of those that every consumer has read
 HOURS_KEPT = 1  # of files that left the table, for those who are just reading them
+STAGED = f"[0-9]*/{'[0-9]' * 12}-*.parquet"  # as `stage` calls them
 
 
 def consumed(folder: Folder, table: str) -> int:
@@ -66,31 +70,11 @@ def live_files(table: DeltaTable, name: str) -> list[LiveFile]:
     ]
 
 
-def sweep_orphans(folder: Folder, table: str) -> int:
-    """Delete what crashed attempts staged: files that neither a version nor a manifest names. Only while nothing else writes."""
-    path = folder.table(table)
-    known = {file.path for file in live_files(open_table(path), table)}
-    for version in range(newest_version(path), -1, -1):  # what left the table may still be read by somebody
-        commit = read_commit(path, table, version)
-        if commit is None:
-            break
-        known |= {file.path for file in commit.files}
-    manifests = "".join(manifest.read_text() for manifest in folder.manifests.glob("*.json")) if folder.manifests.exists() else ""
-    swept = 0
-    for part in sorted(path.glob("[0-9]*"))[-2:]:
-        for file in part.iterdir():
-            name = str(file.relative_to(path))
-            if name not in known and name not in manifests:
-                file.unlink()
-                swept += 1
-    return swept
-
-
 Small = LogFile | LiveFile
 
 
 class Keeper:
-    """Looks after one table. Called now and then by the run that owns the folder."""
+    """Looks after one table. Made before anything else writes to it, then called now and then by the run that owns the folder."""
 
     def __init__(self, folder: Folder, table: str, *, retention: Duration | None, fence: int) -> None:
         self._folder, self._name, self._path, self._retention, self._fence = folder, table, folder.table(table), retention, fence
@@ -98,6 +82,7 @@ class Keeper:
         self._checkpointed = int(found[-1].name[:20]) if found else 0
         self._compacted: int | None = None
         self._small: dict[str, list[Small]] = {}
+        self._left = deque(sorted(self._sweep()))  # no version names these files any more; when they left, the oldest first
 
     def look_after(self) -> None:
         newest = newest_version(self._path)
@@ -107,12 +92,40 @@ class Keeper:
             table = open_table(self._path)
             self._retire(table, read)
             table.update_incremental()
-            # First, for the checkpoint leaves out what the table says of files that left it long ago.
-            table.vacuum(HOURS_KEPT, dry_run=False, enforce_retention_duration=False, full=False, post_commithook_properties=NO_HOOKS)
-            table.update_incremental()
             table.create_checkpoint()
             self._checkpointed = table.version()
             self._clean(read)
+        self._delete()
+
+    def _sweep(self) -> list[tuple[float, Path]]:
+        """Delete what crashed attempts staged for an epoch that was never published; returns what else neither a version nor a
+        manifest names, with when it left."""
+        live = {file.path for file in live_files(open_table(self._path), self._name)}
+        manifests = "".join(manifest.read_text() for manifest in self._folder.manifests.glob("*.json"))
+        published = max(self._epoch_before(newest_version(self._path) + 1), *map(epoch_of, live), -1)
+        left = []
+        for file in self._path.glob(STAGED):
+            name = str(file.relative_to(self._path))
+            if name not in live and name not in manifests:
+                if epoch_of(name) > published:
+                    file.unlink()
+                else:
+                    left.append((file.stat().st_mtime, file))
+        return left
+
+    def _leave(self, files: Iterable[Small]) -> None:
+        """The files themselves remember when, for a run that comes later."""
+        now = time.time()
+        for file in files:
+            path = self._path / file.path
+            os.utime(path, (now, now))
+            self._left.append((now, path))
+
+    def _delete(self) -> None:
+        """Nobody reads any more what left the table long ago."""
+        before = time.time() - HOURS_KEPT * 3600
+        while self._left and self._left[0][0] < before:
+            self._left.popleft()[1].unlink(missing_ok=True)
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
@@ -148,6 +161,7 @@ class Keeper:
             for file in made:
                 (self._path / file.path).unlink()
             return present
+        self._leave(present)
         return [LiveFile(self._name, f.path, stream, f.rows, f.size, Timestamp(now * 1000)) for f in made]
 
     def _retire(self, table: DeltaTable, read: int) -> None:
@@ -157,8 +171,8 @@ class Keeper:
         upto = self._epoch_before(read)
         before = Timestamp(time.time_ns() // 1000) - self._retention
         old = [file for file in live_files(table, self._name) if epoch_of(file.path) <= upto and file.modified < before]
-        if old:
-            self._commit(table, [_remove(file, int(time.time() * 1000), data_change=True) for file in old])
+        if old and self._commit(table, [_remove(file, int(time.time() * 1000), data_change=True) for file in old]):
+            self._leave(old)
 
     def _epoch_before(self, read: int) -> int:
         """The newest epoch that all have read; -1 if it is not known any more."""

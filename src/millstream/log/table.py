@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -28,9 +29,9 @@ FRESH_AFTER = 64  # uses of a handle: it may look at versions as old as itself, 
 
 # Checkpoints and cleaning stay outside the commit path; see maintenance.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-# How long a table says of a file that it has left: every checkpoint repeats it, and every commit reads it. Delta's own
-# week made a commit eight times as dear after 87,000 epochs.
-REMEMBERED: dict[str, str | None] = {"delta.deletedFileRetentionDuration": "interval 2 hours"}
+# How long a table says of a file that it has left. Every checkpoint repeats it, so Delta's own week makes a log dearer with
+# every epoch: after 87,000 of them one took eight times as much. Nobody asks for it: the keeper knows what it removed.
+REMEMBERED: dict[str, str | None] = {"delta.deletedFileRetentionDuration": "interval 1 minutes"}
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -161,8 +162,13 @@ def open_table(path: Path, *, version: int | None = None) -> DeltaTable:
         raise LogError(_blame(path, error)) from error
 
 
+_SYSTEM = re.compile(r"(\w[\w ]*) \(os error \d+\)")
+
+
 def _blame(path: Path, error: Exception) -> str:
-    """Delta's words name no file: look for it."""
+    """What is wrong is what the system said; else a file is, and Delta's words do not name it: look for it."""
+    if said := _SYSTEM.search(str(error)):
+        return f"{path} cannot be used: {said[1]}; when that is mended, start again: the run goes on where it was"
     log = path / "_delta_log"
     hint = log / "_last_checkpoint"
     try:
@@ -267,6 +273,8 @@ class Table:
             )
         except CommitFailedError as error:
             raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
+        except (DeltaError, OSError) as error:
+            raise LogError(_blame(self.path, error)) from error
         self._make_durable(handle.version() + 1)
 
     def _make_durable(self, version: int) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -70,6 +71,7 @@ class Launcher:
             yield
 
     def _launch(self, query: str) -> StreamingQuery:
+        _drop_unfinished(self.folder.checkpoint(query))
         try:
             return self._starts[query]()
         except (Py4JError, PySparkException) as error:
@@ -80,6 +82,14 @@ def where(query: str) -> str:
     """A query as a message names it."""
     kind, _, name = query.partition(" ")
     return "the mill" if query == MILL else f"{_WHERE[kind]} {name!r}"
+
+
+def _drop_unfinished(checkpoint: Path) -> None:
+    """What Spark was writing when it died, or when the disk was full. If there is nothing else, Spark takes it for a part of
+    another query and refuses to begin."""
+    for place in ("offsets", "commits"):
+        for file in (checkpoint / place).glob(".*.tmp*"):  # with the checksums beside them
+            file.unlink(missing_ok=True)
 
 
 def make_active(spark: SparkSession) -> None:

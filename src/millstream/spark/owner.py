@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from millstream.core.graph import Graph
 from millstream.errors import FolderBusy, LogError
 from millstream.log.folder import Folder, Pinned, write_json
-from millstream.log.maintenance import sweep_orphans
 from millstream.log.status import Owner
 from millstream.log.table import Table
 
@@ -64,7 +63,6 @@ def take_over(folder: Folder, graph: Graph) -> int:
     fence = 1 + max(table.fence() for table in tables)
     for table in tables:
         Table(table.path, table.name, fence).raise_fence()
-        sweep_orphans(folder, table.name)
     folder.run.mkdir(exist_ok=True)
     for stale in ("stop", "mill.json"):
         (folder.run / stale).unlink(missing_ok=True)

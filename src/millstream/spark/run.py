@@ -65,7 +65,7 @@ class Run:
         words = None if options.spark_words else self._folder.words
         self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
-        with ExitStack() as undo:
+        with self._folder.usable(), ExitStack() as undo:
             undo.callback(_if_java_lives, self._lock.release)
             if pinned is None:
                 partitions = options.partitions or cores(self._spark)
@@ -73,13 +73,13 @@ class Run:
             agree(pinned, options)
             self._check()
             self._fence = take_over(self._folder, self._graph)
+            self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, self._fence, options)
             self._inputs = Inputs(self._launcher, run=uuid.uuid4().hex, must_end=until is DRAINED)
             undo.callback(_if_java_lives, self._stop_queries)
             with self._launcher.settings():
                 self._start()
             undo.pop_all()
-        self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
         self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
         self._watcher.start()
 
