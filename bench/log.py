@@ -56,7 +56,7 @@ class Log:
         self._fence = take_over(self._folder, graph)
         limits = Limits(1_000_000, 1 << 30)
         self._planner = Planner(self._folder, graph, fence=self._fence, buckets=1, limits=limits, clock=lambda: NOW)
-        self._keeper = Keeper(self._folder, MILL, retention=None, fence=self._fence)
+        self._keeper = Keeper(self._folder, MILL, readers=[MILL], retention=None, fence=self._fence)
         self._plan = self._planner.next_plan(before_all(graph), wait=0)
 
     def epoch(self) -> float:

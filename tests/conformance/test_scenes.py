@@ -90,6 +90,13 @@ def test_a_timer_is_replaced_and_cancelled_by_its_tag(play: Play) -> None:
     assert said(stage, it.said) == []
     stage.advance(low_watermark=at(6))
     assert said(stage, it.said) == [("a", "t@6")]
+    stage.send(events, Event("b", 7, "wall:t:30 wall:u:30 timer:v:30"))
+    stage.send(events, Event("b", 8, "wall:t:60 cancel:u wall:v:60"))
+    stage.advance(low_watermark=at(30), now=seconds(50))
+    assert said(stage, it.said) == [("a", "t@6")]
+    stage.advance(now=seconds(60))
+    assert said(stage, it.said) == [("a", "t@6"), ("b", "t@60"), ("b", "v@60")]
+    assert stage.timers("it") == 0
 
 
 def test_a_timer_in_the_past_fires_in_the_same_epoch(play: Play) -> None:
@@ -233,6 +240,33 @@ def test_a_cycle_comes_to_rest_and_its_low_watermark_moves(play: Play) -> None:
     assert stage.low_watermark("it") == ms.END_OF_TIME
 
 
+def test_two_computations_that_read_each_other_come_to_rest(play: Play) -> None:
+    class Passes(ms.Computation[int]):
+        """Takes one off and passes it on, under the key of the other."""
+
+        left: ms.Output[int]
+
+        def process_record(self, record: ms.Record[int]) -> None:
+            self.state += 1
+            if record.value:
+                self.left.produce(record.value - 1, timestamp=record.timestamp, key=record.key.swapcase())
+
+    topology = ms.Topology("scene")
+    events, ping, pong = inject(topology), Passes(), Passes()
+    topology.compute("ping", ping).reads(events.map(lambda event: len(event.does)), pong.left)
+    topology.compute("pong", pong).reads(ping.left)
+    stage = play(topology)
+    stage.advance(low_watermark=at(1))
+    stage.send(events, Event("a", 5, "xxxxx"))
+    stage.crash(low_watermark=at(4))
+    assert [(record.key, record.value) for record in stage.read(ping.left)] == [("A", 4), ("A", 2), ("A", 0)]
+    assert [(record.key, record.value) for record in stage.read(pong.left)] == [("a", 3), ("a", 1)]
+    assert (stage.tally("ping").received, stage.tally("pong").received) == (3, 3)
+    assert (stage.low_watermark("ping"), stage.low_watermark("pong")) == (at(4), at(4))
+    stage.finish()
+    assert (stage.low_watermark("ping"), stage.low_watermark("pong")) == (ms.END_OF_TIME, ms.END_OF_TIME)
+
+
 def test_dead_letters_leave_everything_else_as_it_was(play: Play) -> None:
     topology, events, it = alone(errors=ms.Errors.DEAD_LETTER)
     stage = play(topology)
@@ -308,6 +342,21 @@ def test_an_idle_partition_is_left_out_until_it_speaks_again(play: Play) -> None
     assert stage.low_watermark("it") == at(9)
     stage.advance(low_watermark=at(12), partition="quiet")
     assert stage.low_watermark("it") == at(12)
+
+
+def test_a_wall_clock_that_is_set_back_makes_nobody_idle_who_speaks(play: Play) -> None:
+    topology, events, it = alone(low_watermark=ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND), late=ms.Late.DROP)
+    stage = play(topology)
+    stage.jump(seconds(1000))
+    stage.advance(low_watermark=at(1), partition="slow")
+    stage.advance(low_watermark=at(100), partition="fast")
+    stage.jump(seconds(940))
+    stage.advance(low_watermark=at(2), partition="slow")
+    assert stage.low_watermark("it") == at(2)
+    stage.send(events, Event("a", 3, "x"))
+    assert (said(stage, it.said), stage.tally("it").late) == ([("a", "x 1")], 0)
+    stage.jump(seconds(1009))  # the slow one spoke at 940, by the clock as it was then; the fast one at 1000
+    assert stage.low_watermark("it") == at(100)
 
 
 def test_the_last_promise_stays_when_all_partitions_are_idle(play: Play) -> None:

@@ -121,8 +121,9 @@ def plan_epoch(
     last = ledger.plan
     now = max(last.now, clock)
     taken = backlog.take(limits, first=MILL)
+    # Who is silent is asked by the clock that the marks are stamped with, not by the epochs': it may have been set back.
     promises = {
-        name: promised(injection, sources.get(name, Source()), last=last.promises.get(name, START_OF_TIME), now=now)
+        name: promised(injection, sources.get(name, Source()), last=last.promises.get(name, START_OF_TIME), now=clock)
         for name, injection in graph.injections.items()
     }
     delivered: dict[tuple[str, str], Timestamp] = {}

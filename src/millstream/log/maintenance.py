@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import ROWS_A_FILE, read_records, stage
-from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, newest_note, newest_version, open_table, read_commit
+from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, make_durable, newest_note, newest_version, open_table, read_commit
 from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
@@ -32,14 +32,12 @@ HOURS_KEPT = 1  # of files that left the table, for those who are just reading t
 STAGED = f"[0-9]*/{'[0-9]' * 12}-*.parquet"  # as `stage` calls them
 
 
-def consumed(folder: Folder, table: str) -> int:
-    """The version below which every consumer has read everything of a table."""
-    versions = []
-    for path in (folder.path / "consumers").glob("*.json"):
-        positions = read_json(path, dict[str, Position])
-        if positions is not None and table in positions:
-            versions.append(positions[table].version)
-    return min(versions, default=0)
+def consumed(folder: Folder, table: str, readers: Iterable[str] = ()) -> int:
+    """The version below which every consumer has read everything of a table. One of `readers` that has not said so yet has
+    read nothing; any other that ever read the table counts as it left it."""
+    reached = {path.stem: read_json(path, dict[str, Position]) or {} for path in (folder.path / "consumers").glob("*.json")}
+    versions = [positions[table].version for positions in reached.values() if table in positions]
+    return 0 if any(table not in reached.get(reader, {}) for reader in readers) else min(versions, default=0)
 
 
 def epoch_of(path: str) -> int:
@@ -76,8 +74,9 @@ Small = LogFile | LiveFile
 class Keeper:
     """Looks after one table. Made before anything else writes to it, then called now and then by the run that owns the folder."""
 
-    def __init__(self, folder: Folder, table: str, *, retention: Duration | None, fence: int) -> None:
+    def __init__(self, folder: Folder, table: str, *, readers: Iterable[str], retention: Duration | None, fence: int) -> None:
         self._folder, self._name, self._path, self._retention, self._fence = folder, table, folder.table(table), retention, fence
+        self._readers = tuple(readers)  # consumers that will come, whether or not they have said how far they are
         found = sorted(self._path.glob("_delta_log/*.checkpoint*.parquet"))
         self._checkpointed = int(found[-1].name[:20]) if found else 0
         self._compacted: int | None = None
@@ -86,7 +85,7 @@ class Keeper:
 
     def look_after(self) -> None:
         newest = newest_version(self._path)
-        read = min(consumed(self._folder, self._name), newest + 1)
+        read = min(consumed(self._folder, self._name, self._readers), newest + 1)
         self._compact(read)
         if newest - self._checkpointed >= CHECKPOINT_EVERY:
             table = open_table(self._path)
@@ -124,8 +123,14 @@ class Keeper:
     def _delete(self) -> None:
         """Nobody reads any more what left the table long ago."""
         before = time.time() - HOURS_KEPT * 3600
+        if not self._left or self._left[0][0] >= before:
+            return
+        # An older run may have been slow to commit what this one took for a leftover of it.
+        live = {self._path / file.path for file in live_files(open_table(self._path), self._name)}
         while self._left and self._left[0][0] < before:
-            self._left.popleft()[1].unlink(missing_ok=True)
+            _, file = self._left.popleft()
+            if file not in live:
+                file.unlink(missing_ok=True)
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
@@ -138,31 +143,36 @@ class Keeper:
             found = [file for commit in commits if commit is not None for file in commit.files]
             self._compacted = max(self._compacted, read)
         for file in found:
-            if file.size < SMALL:
+            if _is_small(file):
                 self._small.setdefault(file.stream, []).append(file)
         for stream, files in list(self._small.items()):
             if len(files) >= COMPACT_FROM or sum(file.rows for file in files) >= COMPACT_ROWS:
                 # What is still small is merged again: the number of live files follows the records, not the epochs.
-                self._small[stream] = [file for file in self._merge(stream, files) if file.size < SMALL and file.rows < ROWS_A_FILE]
+                self._small[stream] = [file for part in _parts(files) for file in self._merge(stream, part) if _is_small(file)]
 
     def _merge(self, stream: str, files: list[Small]) -> list[Small]:
         """Make as few files of these as can be; returns those that hold their records now."""
         table = open_table(self._path)
-        live = {file.path for file in live_files(table, self._name)}
-        present = [file for file in files if file.path in live]
+        live = {file.path: file for file in live_files(table, self._name)}
+        present = [live[file.path] for file in files if file.path in live]
         if len(present) < 2:
-            return present
-        whole = pa.concat_tables([read_records(self._path / file.path) for file in present])
-        now = int(time.time() * 1000)
-        made = stage(self._path, stream, whole, epoch=max(epoch_of(file.path) for file in present))
-        actions: list[AddAction | RemoveAction] = [AddAction(f.path, f.size, {"stream": stream}, now, False, f.statistics()) for f in made]
-        actions += [_remove(file, now, data_change=False) for file in present]
+            return [*present]
+        whole = pa.concat_tables([read_records(self._path / file.path) for file in present]).sort_by("epoch")
+        written = max(file.modified for file in present)  # they grow no younger by being merged: retention goes by it
+        made = []
+        for start in range(0, whole.num_rows, ROWS_A_FILE):  # each under the newest epoch that it holds
+            part = whole.slice(start, ROWS_A_FILE)
+            made += stage(self._path, stream, part, epoch=part["epoch"][-1].as_py())
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, {"stream": stream}, int(written) // 1000, False, f.statistics()) for f in made
+        ]
+        actions += [_remove(file, int(time.time() * 1000), data_change=False) for file in present]
         if not self._commit(table, actions):
             for file in made:
                 (self._path / file.path).unlink()
-            return present
+            return [*present]
         self._leave(present)
-        return [LiveFile(self._name, f.path, stream, f.rows, f.size, Timestamp(now * 1000)) for f in made]
+        return [LiveFile(self._name, f.path, stream, f.rows, f.size, written) for f in made]
 
     def _retire(self, table: DeltaTable, read: int) -> None:
         """Files older than the retention whose epochs all have read leave the table."""
@@ -186,12 +196,14 @@ class Keeper:
 
     def _commit(self, table: DeltaTable, actions: list[AddAction | RemoveAction]) -> bool:
         """False if somebody else changed the same files meanwhile: then theirs stands, and the next look finds what is left."""
+        table.update_incremental()
         if (table.transaction_version(FENCE) or 0) != self._fence:
             return False  # another run owns the table now
         try:
             table.create_write_transaction(actions, "append", SCHEMA, ["stream"], post_commithook_properties=NO_HOOKS)
         except CommitFailedError:
             return False
+        make_durable(self._path, table.version() + 1)
         return True
 
     def _clean(self, read: int) -> None:
@@ -201,6 +213,22 @@ class Keeper:
         for path in self._path.glob("_delta_log/*"):
             if path.name[:20].isdigit() and int(path.name[:20]) < keep_from:
                 path.unlink(missing_ok=True)
+
+
+def _is_small(file: Small) -> bool:
+    """A file with as many rows as one may have is whole, however few bytes they take."""
+    return file.size < SMALL and file.rows < ROWS_A_FILE
+
+
+def _parts(files: list[Small]) -> Iterator[list[Small]]:
+    """The oldest first, as many at once as memory should hold."""
+    part: list[Small] = []
+    for file in sorted(files, key=lambda file: epoch_of(file.path)):
+        if part and sum(f.rows for f in part) + file.rows > COMPACT_ROWS:
+            yield part
+            part = []
+        part.append(file)
+    yield part
 
 
 def _remove(file: Small, now: int, *, data_change: bool) -> RemoveAction:

@@ -36,17 +36,17 @@ def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
     if not of_stream:
         there = ", ".join(sorted({file.stream for _, file in files})) or "none yet"
         raise LogError(f"no record of a stream {stream!r} is in {folder.path}; streams with records: {there}")
-    found: list[pa.Table] = []
-    rows = 0
-    for path, file in sorted(of_stream, key=lambda item: epoch_of(item[1].path), reverse=True):
-        records = read_records(path / file.path)
-        found.append(records.append_column("table", pa.array([path.name] * records.num_rows, pa.string())))
-        rows += records.num_rows
-        if rows >= count:
-            break
     order = [("epoch", "ascending"), ("timestamp", "ascending"), ("sequence", "ascending")]
-    newest = pa.concat_tables(found).sort_by(order)
+    newest: pa.Table | None = None
+    for path, file in sorted(of_stream, key=lambda item: epoch_of(item[1].path), reverse=True):
+        if newest is not None and newest.num_rows == count and epoch_of(file.path) < newest["epoch"][0].as_py():
+            break  # a file is named by the newest epoch that it holds
+        records = read_records(path / file.path)
+        records = records.append_column("table", pa.array([path.name] * records.num_rows, pa.string()))
+        known = (records if newest is None else pa.concat_tables([newest, records])).sort_by(order)
+        newest = known.slice(max(0, known.num_rows - count))
+    assert newest is not None
     encode = msgspec.json.Encoder().encode
-    for row in newest.slice(max(0, newest.num_rows - count)).to_pylist():
+    for row in newest.to_pylist():
         id_ = f"{row['table']}/{row['epoch']}/{row['sequence']}"
         yield encode(Line(row["key"], msgspec.Raw(row["value"].encode()), row["timestamp"], id_))

@@ -192,6 +192,16 @@ def _blame(path: Path, error: Exception) -> str:
     return f"{path} cannot be opened: {str(error).splitlines()[0]}; restore it from a copy"
 
 
+def make_durable(path: Path, version: int) -> None:
+    """Delta's own store leaves it to the system when a commit reaches the disk. Ours is this version, or, where another writer
+    was faster, one of the next; to ask Delta which would cost as much as the commit."""
+    while (file := commit_file(path, version)).exists():
+        with file.open("rb") as commit:
+            os.fsync(commit.fileno())
+        version += 1
+    sync_folder(path / "_delta_log")
+
+
 class Table:
     """A table that this process may write: every commit asserts the fence of its run, in the same transaction."""
 
@@ -275,14 +285,4 @@ class Table:
             raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
         except (DeltaError, OSError) as error:
             raise LogError(_blame(self.path, error)) from error
-        self._make_durable(handle.version() + 1)
-
-    def _make_durable(self, version: int) -> None:
-        """Delta's own store leaves it to the system when a commit reaches the disk. Ours is this version, or, where the keeper
-        was faster, one of the next; to ask Delta which would cost as much as the commit."""
-        log = self.path / "_delta_log"
-        while (file := commit_file(self.path, version)).exists():
-            with file.open("rb") as commit:
-                os.fsync(commit.fileno())
-            version += 1
-        sync_folder(log)
+        make_durable(self.path, handle.version() + 1)

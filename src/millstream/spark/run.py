@@ -73,7 +73,7 @@ class Run:
             agree(pinned, options)
             self._check()
             self._fence = take_over(self._folder, self._graph)
-            self._keepers = [Keeper(self._folder, table, retention=options.retention, fence=self._fence) for table in self._graph.tables]
+            self._keepers = [self._keeper(table) for table in self._graph.tables]
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, self._fence, options)
             self._inputs = Inputs(self._launcher, run=uuid.uuid4().hex, must_end=until is DRAINED)
             undo.callback(_if_java_lives, self._stop_queries)
@@ -127,6 +127,11 @@ class Run:
                 check_injector(self._folder, name, files=True)
             if isinstance(injection.source, ValueSource):
                 check_spool(self._folder, name)
+
+    def _keeper(self, table: str) -> Keeper:
+        deliveries = self._graph.deliveries.items()
+        readers = [MILL, *(f"deliver {name}" for name, told in deliveries if table in self._graph.stream_of(told.stream).tables)]
+        return Keeper(self._folder, table, readers=readers, retention=self._options.retention, fence=self._fence)
 
     def _start(self) -> None:
         try:
