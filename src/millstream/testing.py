@@ -350,7 +350,8 @@ class Driver:
     def _mark(self, injector: str, partition: str, complete: Timestamp) -> None:
         """A partition of a source says how far it has come."""
         source = self._sources[injector]
-        source.marks = merge(source.marks, {partition: complete}, now=self._now)
+        idle_after = self._graph.injections[injector].low_watermark.idle_after
+        source.marks = merge(source.marks, {partition: complete}, now=self._now, idle_after=idle_after)
 
     def _commit(self, table: str, batches: dict[str, list[_Stored]]) -> None:
         """One version of a table: a file for each stream."""

@@ -149,7 +149,8 @@ class SparkStage:
         if low_watermark is not None:
             for name in self._named(of):
                 source = self._sources[name]
-                source.marks = merge(source.marks, {partition: low_watermark}, now=self._time())
+                idle_after = self._graph.injections[name].low_watermark.idle_after
+                source.marks = merge(source.marks, {partition: low_watermark}, now=self._time(), idle_after=idle_after)
                 self._table(name).annotate(msgspec.json.encode(source))
 
     def jump(self, now: ms.Timestamp) -> None:

@@ -43,6 +43,7 @@ class Backlog:
         self._read = read
         self._files: dict[str, deque[LogFile]] = {table: deque() for table in tables}
         self._end = {table: Position() for table in self._files}
+        self._rows = 0
         # For each table and stream, the files that are older than all that follow them: the first is the oldest of all.
         self._oldest: dict[tuple[str, str], deque[LogFile]] = {}
 
@@ -51,6 +52,7 @@ class Backlog:
         for file in files:
             if file.stream in self._read and file.rows:
                 self._files[table].append(file)
+                self._rows += file.rows
                 falling = self._oldest.setdefault((table, file.stream), deque())
                 while falling and falling[-1].oldest >= file.oldest:
                     falling.pop()
@@ -86,7 +88,8 @@ class Backlog:
             if falling[0] is head:
                 falling.popleft()
             taken.append(head)
+            self._rows -= head.rows
             rows, size = rows + head.rows, size + head.size
 
     def rows(self) -> int:
-        return sum(file.rows for files in self._files.values() for file in files)
+        return self._rows

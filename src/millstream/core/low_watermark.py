@@ -14,11 +14,11 @@ always holds its own time or an earlier one, so the holds cover the timers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
+from millstream.timestamp import END_OF_TIME, MICROSECOND, START_OF_TIME, Duration, Timestamp
 
 
 def advance(current: Timestamp, *bounds: Timestamp) -> Timestamp:
@@ -66,9 +66,12 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     heard: Timestamp
 
 
-def merge(marks: Mapping[str, Mark], new: Mapping[str, Timestamp], *, now: Timestamp) -> dict[str, Mark]:
-    """The marks after an epoch in which the partitions of `new` spoke; none moves back."""
-    merged = dict(marks)
+def merge(
+    marks: Mapping[str, Mark], new: Mapping[str, Timestamp], *, now: Timestamp, idle_after: Duration | None = None
+) -> dict[str, Mark]:
+    """The marks after an epoch in which the partitions of `new` spoke; none moves back. Those that are idle are forgotten:
+    partitions may come and go for ever."""
+    merged = {name: mark for name, mark in marks.items() if name in new or not _idle(mark, idle_after, now)}
     for partition, complete in new.items():
         old = merged.get(partition)
         merged[partition] = Mark(complete if old is None else advance(old.complete, complete), now)
@@ -83,7 +86,17 @@ def promise(marks: Mapping[str, Mark], *, last: Timestamp, finished: bool, idle_
     """
     if finished:
         return END_OF_TIME
-    active: Iterable[Mark] = marks.values()
-    if idle_after is not None:
-        active = [mark for mark in active if now - mark.heard <= idle_after]
+    active = (mark for mark in marks.values() if not _idle(mark, idle_after, now))
     return max(last, min((mark.complete for mark in active), default=last))
+
+
+def next_idle(marks: Mapping[str, Mark], *, idle_after: Duration | None, now: Timestamp) -> Timestamp:
+    """When the first partition that is active now will be idle, if it stays silent."""
+    if idle_after is None:
+        return END_OF_TIME
+    active = (mark.heard for mark in marks.values() if not _idle(mark, idle_after, now))
+    return min((heard + idle_after + MICROSECOND for heard in active), default=END_OF_TIME)
+
+
+def _idle(mark: Mark, idle_after: Duration | None, now: Timestamp) -> bool:
+    return idle_after is not None and now - mark.heard > idle_after

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,19 +114,23 @@ def read_json(path: Path, kind: type[S]) -> S | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
+    value, _, seal = content.partition(b"\n")
+    if seal and seal != _seal(value):
+        raise LogError(f"{path} is damaged: its checksum does not fit; restore it from a copy")
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(value, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise LogError(f"{path} is damaged: {error}; restore it from a copy") from error
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Replace a small file whole: a reader sees the old one or the new one."""
+    """Replace a small file whole, with a checksum in its second line: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(value))
+            content = msgspec.json.encode(value)
+            file.write(content + b"\n" + _seal(content))
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -135,6 +140,10 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _seal(content: bytes) -> bytes:
+    return b"%d" % zlib.crc32(content)
 
 
 def sync_folder(path: Path) -> None:

@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import ROWS_A_FILE, read_records, stage
-from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, make_durable, newest_note, newest_version, open_table, read_commit
+from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, described, make_durable, newest_note, newest_version, open_table, read_commit
 from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
@@ -200,7 +200,9 @@ class Keeper:
         if (table.transaction_version(FENCE) or 0) != self._fence:
             return False  # another run owns the table now
         try:
-            table.create_write_transaction(actions, "append", SCHEMA, ["stream"], post_commithook_properties=NO_HOOKS)
+            table.create_write_transaction(
+                actions, "append", SCHEMA, ["stream"], commit_properties=described(actions), post_commithook_properties=NO_HOOKS
+            )
         except CommitFailedError:
             return False
         make_durable(self._path, table.version() + 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from millstream.timestamp import START_OF_TIME, Timestamp, to_timestamp
 
 SCHEMA = pa.schema([pa.field("stream", pa.string(), nullable=False), *RECORDS])
 FENCE = "fence"
+NOTE = "millstream"  # in what a commit says of itself
+CHECKSUM = "checksum"
 FRESH_AFTER = 64  # uses of a handle: it may look at versions as old as itself, and those are cleaned away some day
 
 # Checkpoints and cleaning stay outside the commit path; see maintenance.
@@ -54,8 +57,13 @@ class _Add(msgspec.Struct):
     partitionValues: dict[str, str | None] = {}  # noqa: N815
 
 
+class _Remove(msgspec.Struct):
+    path: str
+
+
 class _Action(msgspec.Struct):
     add: _Add | None = None
+    remove: _Remove | None = None
     commitInfo: dict[str, Any] | None = None  # noqa: N815
     txn: dict[str, Any] | None = None
 
@@ -81,25 +89,50 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
     except FileNotFoundError:
         return None
     files: list[LogFile] = []
-    note: bytes | None = None
-    transactions = wanted = 0
+    said: list[tuple[Any, ...]] = []
+    info: dict[str, Any] | None = None
     try:
         for line in content.splitlines():
             action = _decode_action(line)
-            transactions += action.txn is not None
-            if action.add is not None and action.add.dataChange:
-                stats = _decode_stats(action.add.stats or "{}")
-                stream = action.add.partitionValues.get("stream") or ""
-                position = Position(version, len(files))
-                files.append(LogFile(table, position, action.add.path, stream, stats.numRecords, action.add.size, _oldest(stats)))
-            elif action.commitInfo is not None and "millstream" in action.commitInfo:
-                note = str(action.commitInfo["millstream"]).encode()
-                wanted = int(action.commitInfo.get("transactions", 1))
-    except msgspec.MsgspecError as error:
+            if action.commitInfo is not None:
+                info = action.commitInfo
+            elif action.txn is not None:
+                said.append(("txn", action.txn["appId"], action.txn["version"]))
+            elif action.remove is not None:
+                said.append(("remove", action.remove.path))
+            elif action.add is not None:
+                add, stream = action.add, action.add.partitionValues.get("stream") or ""
+                said.append(("add", add.path, add.size, stream, add.stats, add.dataChange))
+                if add.dataChange:
+                    stats, position = _decode_stats(add.stats or "{}"), Position(version, len(files))
+                    files.append(LogFile(table, position, add.path, stream, stats.numRecords, add.size, _oldest(stats)))
+    except (msgspec.MsgspecError, KeyError, ValueError) as error:
         raise LogError(_damaged(file, str(error))) from error
-    if not content or transactions < wanted:  # what we write ends with its transactions
-        raise LogError(_damaged(file, "its end is missing"))
-    return Commit(version, files, note)
+    if info is None:
+        raise LogError(_damaged(file, "its beginning is missing"))
+    note = info.get(NOTE)
+    if info.get(CHECKSUM, wanted := _checksum(note, said)) != wanted:  # there is none in what another tool has written
+        raise LogError(_damaged(file, "its checksum does not fit"))
+    return Commit(version, files, None if note is None else str(note).encode())
+
+
+def described(
+    actions: Iterable[AddAction | RemoveAction], *, note: bytes | None = None, writers: Mapping[str, int] = {}
+) -> CommitProperties:
+    """What goes with the actions of a commit: the note, how far each writer is, and a checksum of all of it. Delta has none."""
+    said: list[tuple[Any, ...]] = [("txn", writer, version) for writer, version in writers.items()]
+    for action in actions:
+        if isinstance(action, AddAction):
+            said.append(("add", action.path, action.size, action.partition_values["stream"], action.stats, action.data_change))
+        else:
+            said.append(("remove", action.path))
+    told = {} if note is None else {NOTE: note.decode()}
+    told[CHECKSUM] = _checksum(told.get(NOTE), said)
+    return CommitProperties(custom_metadata=told, app_transactions=[Transaction(*writer) for writer in writers.items()])
+
+
+def _checksum(note: object, said: list[tuple[Any, ...]]) -> str:
+    return f"{zlib.crc32(msgspec.json.encode([note, *sorted(said, key=lambda action: action[:2])])):08x}"
 
 
 def _damaged(file: Path, why: str) -> str:
@@ -271,11 +304,7 @@ class Table:
         actions: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, {"stream": f.stream}, now, True, f.statistics()) for f in files
         ]
-        transactions = [Transaction(FENCE, self._fence), *(Transaction(writer, epoch) for writer, epoch in writers.items())]
-        properties = CommitProperties(
-            custom_metadata=None if note is None else {"millstream": note.decode(), "transactions": str(len(transactions))},
-            app_transactions=transactions,
-        )
+        properties = described(actions, note=note, writers={FENCE: self._fence, **writers})
         try:
             # Two writers that both assert the fence conflict, so a commit cannot slip in behind a newer fence.
             handle.create_write_transaction(

@@ -30,7 +30,7 @@ from millstream.log.table import newest_version, open_table, read_commit, tail
 from millstream.record import Record
 from millstream.spark.datasource import LogSource
 from millstream.spark.failure import reported
-from millstream.spark.targets import DeliverySettings
+from millstream.spark.targets import DeliverySettings, for_all
 from millstream.timestamp import describe
 
 WAIT = 10.0
@@ -176,7 +176,7 @@ def start_delivery(spark: SparkSession, delivery: Delivery, stream: StreamPlan, 
     writer = writer.option("checkpointLocation", f"file://{folder.checkpoint(f'deliver {delivery.name}')}")
     if isinstance(target, DeltaTarget | FileTarget):
         return writer.format(LogSource.name()).options(**options).start()
-    return writer.foreachBatch(_call(delivery, value_decoder(stream.value_type))).start()
+    return writer.foreachBatch(_call(delivery, stream.name, value_decoder(stream.value_type))).start()
 
 
 def _identity(folder: Folder, delivery: str) -> str:
@@ -201,7 +201,7 @@ def _older(folder: Folder, delivery: str) -> str:
     )
 
 
-def _call(delivery: Delivery, decode: Callable[[bytes | str], Any]) -> Callable[[DataFrame, int], None]:
+def _call(delivery: Delivery, stream: str, decode: Callable[[bytes | str], Any]) -> Callable[[DataFrame, int], None]:
     """The targets that live in the driver's own process."""
     target = delivery.target
 
@@ -209,7 +209,7 @@ def _call(delivery: Delivery, decode: Callable[[bytes | str], Any]) -> Callable[
         with reported(f"delivery {delivery.name!r}"):
             rows = frame.toArrow().sort_by([("timestamp", "ascending"), ("id", "ascending")])
             times = rows["timestamp"].cast(MICROSECONDS).cast(pa.int64()).to_pylist()
-            values = [decode(text) for text in rows["value"].to_pylist()]
+            values = for_all(lambda texts: [decode(text) for text in texts], rows, stream)
             records = [Record(*row) for row in zip(rows["key"].to_pylist(), values, times, strict=True)]
             if isinstance(target, MemoryTarget):
                 target.take(epoch, records)

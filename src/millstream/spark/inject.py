@@ -125,7 +125,8 @@ def _commit(settings: InjectorSettings, messages: list[Any], epoch: int) -> None
             for partition, upto in message.complete.items():
                 complete[partition] = max(upto, complete.get(partition, upto))
         source = _source(table)
-        source.marks = merge(source.marks, complete, now=_now())
+        policy = unpack(settings.graph).injections[settings.injector].low_watermark
+        source.marks = merge(source.marks, complete, now=_now(), idle_after=policy.idle_after)
         source.injected += sum(message.injected for message in messages)
         source.dead += sum(message.dead for message in messages)
         source.epoch = epoch

@@ -80,7 +80,7 @@ class Inputs:
     def _start(self, name: str, injection: Injection) -> None:
         launcher, source = self._launcher, injection.source
         if isinstance(source, ValueSource):
-            feeder = self._feeders[name] = Feeder(name, source, launcher.folder.spool(name))
+            feeder = self._feeders[name] = Feeder(name, source, launcher.folder.spool(name), self._table(name).owned)
             feeder.start()
         frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
         settings = InjectorSettings(str(launcher.folder.path), launcher.fence, name, launcher.packed, self._run)

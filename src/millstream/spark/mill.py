@@ -22,7 +22,7 @@ from millstream.core.backlog import Limits, LogFile
 from millstream.core.epoch import Header, Summary
 from millstream.core.graph import MILL
 from millstream.core.plan import Plan, before_all
-from millstream.errors import LogError
+from millstream.errors import Fenced, LogError
 from millstream.log.folder import Folder, write_json
 from millstream.log.staged import RECORDS, ROWS_A_FILE, StagedFile, stage
 from millstream.log.table import Table
@@ -241,8 +241,13 @@ class MillWriter(DataSourceStreamArrowWriter):
                 files += message.files
                 summaries += message.summaries
             told = self._settings
-            _mill_table(told.folder, told.fence).owned()  # a run that was overtaken leaves no manifest for the next one to find
-            write_json(manifest_path(Folder(told.folder), batchId, told.fence), Manifest(batchId, told.fence, files, summaries))
+            path = manifest_path(Folder(told.folder), batchId, told.fence)
+            write_json(path, Manifest(batchId, told.fence, files, summaries))
+            try:
+                _mill_table(told.folder, told.fence).owned()
+            except Fenced:  # the newer run has swept the files, and must not find a manifest that names them
+                path.unlink()
+                raise
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Nothing is visible yet, so there is nothing to undo; the files are swept later by their names."""

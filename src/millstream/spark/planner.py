@@ -15,12 +15,13 @@ import msgspec
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.epoch import Summary
 from millstream.core.graph import MILL, Graph
+from millstream.core.low_watermark import next_idle
 from millstream.core.plan import Ledger, Plan, Source, ended, first_epoch, no_ledger, of_table, plan_epoch, read_ledger, read_source
 from millstream.errors import LogError
 from millstream.log.folder import Folder, read_json, write_json
 from millstream.log.staged import StagedFile
 from millstream.log.table import Table, newest_note, read_commit, tail
-from millstream.timestamp import Timestamp
+from millstream.timestamp import END_OF_TIME, Timestamp
 
 POLL = 0.02  # seconds between two looks at the log; a look costs one failed open for each table
 QUIET_POLL = 0.05  # when nothing has come for a while
@@ -94,20 +95,23 @@ class Planner:
         deadline = time.monotonic() + wait
         told: tuple[bool, Timestamp | None] | None = None
         look, timers_at = True, ledger.next_wall(self._graph.nodes)
-        patient = any(injection.low_watermark.idle_after is not None for injection in self._graph.injections.values())
+        wake = timers_at
         while True:
             stopping = (self._folder.run / "stop").exists()
             look = self._poll() or look
             clock = self._clock()
-            if not stopping and (look or clock >= timers_at or patient):
-                planned = plan_epoch(self._graph, ledger, self._backlog, self._sources, clock=clock, limits=self._limits)
+            if look:
                 self._busy = time.monotonic()
+            if not stopping and (look or clock >= wake):
+                planned = plan_epoch(self._graph, ledger, self._backlog, self._sources, clock=clock, limits=self._limits)
                 if planned is not None:
+                    self._busy = time.monotonic()
                     self._planned = (planned[0].epoch, planned[1])
                     self._tell(clock, idle=False, stopped=False, drained=False)
                     return planned[0]
                 look = False
                 told = None
+                wake = min(timers_at, self._next_idle(clock))
             if told != (stopping, clock if self._scripted else None):  # an idle run says nothing twice
                 told = (stopping, clock if self._scripted else None)
                 self._tell(clock, idle=True, stopped=stopping, drained=self._drained(ledger))
@@ -196,6 +200,16 @@ class Planner:
     def _take(self, table: str, version: int, files: Iterable[LogFile]) -> None:
         self._backlog.add(table, files, Position(version + 1))
         self._next[table] = version + 1
+
+    def _next_idle(self, clock: Timestamp) -> Timestamp:
+        """When the silence of a partition may move a promise, though nothing comes."""
+        return min(
+            (
+                next_idle(source.marks, idle_after=self._graph.injections[name].low_watermark.idle_after, now=clock)
+                for name, source in self._sources.items()
+            ),
+            default=END_OF_TIME,
+        )
 
     def _drained(self, ledger: Ledger) -> bool:
         """Every input has ended and everything that it caused is done."""

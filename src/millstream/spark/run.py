@@ -236,7 +236,7 @@ class Run:
                 self._end()
             except Died as died:
                 self._fail(died)
-            except (Py4JError, ConnectionError) as error:  # Spark went away under our hands
+            except Exception as error:  # Spark or the disk went away under our hands; nobody else would end the run now
                 self._fail(Died(where, error))
         self._raise()
 

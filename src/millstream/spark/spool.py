@@ -43,9 +43,9 @@ class _End:
 class Feeder(threading.Thread):
     """Spools values in files that appear whole. A thread of its own takes them, for an iterable may be silent for long."""
 
-    def __init__(self, name: str, source: ValueSource[Any], spool: Path) -> None:
+    def __init__(self, name: str, source: ValueSource[Any], spool: Path, owned: Callable[[], object]) -> None:
         super().__init__(name=f"millstream feeds {name}", daemon=True)
-        self._injector, self._source, self._spool = name, source, spool
+        self._injector, self._source, self._spool, self._owned = name, source, spool, owned
         self._stopped = threading.Event()
         self._coming: queue.Queue[bytes | _End] = queue.Queue(AHEAD)
         self.error: Exception | None = None
@@ -119,6 +119,8 @@ class Feeder(threading.Thread):
 
     def _write(self, lines: list[bytes], *, ended: bool) -> None:
         first, last = self.taken.values, self.taken.values + len(lines)
+        if lines or ended:
+            self._owned()  # a run that was overtaken must not take what the newer one takes
         if lines:
             final = self._spool / f"{first:015d}-{last:015d}.jsonl"
             temporary = self._spool / f".{final.name}.tmp"

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from millstream.core.codec import value_decoder
-from millstream.errors import LogError
+from millstream.errors import LogError, RecordError
 from millstream.injector import Format
 from millstream.log.folder import sync_folder
 from millstream.log.reading import Line
@@ -31,6 +31,8 @@ from millstream.spark.failure import reported
 from millstream.spark.ship import unpack
 
 CHECKPOINT_EVERY = 50  # commits
+
+T = TypeVar("T")
 
 
 class DeliverySettings(msgspec.Struct, frozen=True):
@@ -66,12 +68,13 @@ class Written(WriterCommitMessage):
 class Values:
     """Typed values of a stream, from their JSON text to a column."""
 
+    stream: str
     decode: Callable[[bytes | str], Any]
     column: Column
 
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         whole = pa.Table.from_batches(batches)
-        values = self.column.array([self.decode(text) for text in whole["value"].to_pylist()])
+        values = for_all(lambda texts: self.column.array([self.decode(text) for text in texts]), whole, self.stream)
         return pa.table(
             [whole["key"].cast(pa.string()), values, whole["timestamp"].cast(MICROSECONDS), whole["id"].cast(pa.string())],
             schema=self.schema,
@@ -86,7 +89,23 @@ class Values:
 @functools.lru_cache(maxsize=32)
 def _values(packed: str, stream: str) -> Values:
     kind = unpack(packed).streams[stream].value_type
-    return Values(value_decoder(kind), column(kind))
+    return Values(stream, value_decoder(kind), column(kind))
+
+
+def for_all(change: Callable[[list[str]], T], records: pa.Table, stream: str) -> T:
+    """What becomes of the values of records; if one of them is to blame that nothing does, it is named."""
+    texts = records["value"].to_pylist()
+    try:
+        return change(texts)
+    except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, TypeError):
+        for n, text in enumerate(texts):
+            try:
+                change([text])
+            except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+                where = f"record {records['id'][n].as_py()} of stream {stream!r}, key {records['key'][n].as_py()!r}"
+                why = f"its value does not fit the type of the stream: {error}; widen the type, and start again"
+                raise RecordError(where, why) from error
+        raise
 
 
 class DeltaWriter(DataSourceStreamArrowWriter):
@@ -128,6 +147,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             table.update_incremental()
             if table.version() % CHECKPOINT_EVERY == 0:
                 table.create_checkpoint()
+                table.cleanup_metadata()  # as the table is told to: Delta's own way is a month
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Files that no commit names are not part of the table."""
