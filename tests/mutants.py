@@ -31,6 +31,9 @@ class Mutant:
 
 
 PLANNER = "tests/spark/test_planner.py"
+COMMITS = "tests/spark/test_commits.py"
+KEEPER = "tests/log/test_maintenance.py"
+TABLE = "tests/log/test_table.py"
 SCENES = "tests/conformance"
 MUTANTS = [
     Mutant(
@@ -51,8 +54,8 @@ MUTANTS = [
     Mutant(
         "do not assert the fence in the commit",
         "log/table.py",
-        "transactions = [Transaction(FENCE, self._fence), *(",
-        "transactions = [*(",
+        "writers={FENCE: self._fence, **writers}",
+        "writers=writers",
         "tests/log/test_table.py",
     ),
     Mutant(
@@ -114,8 +117,8 @@ MUTANTS = [
     Mutant(
         "ignore idle partitions",
         "core/low_watermark.py",
-        "if now - mark.heard <= idle_after]",
-        "if True]",
+        "return idle_after is not None and now - mark.heard > idle_after",
+        "return False",
         "tests/core/test_low_watermark.py",
     ),
     Mutant(
@@ -141,7 +144,59 @@ MUTANTS = [
         "Row(state)",
         "tests/core/test_expiry.py",
     ),
-    Mutant("deliver records in any order", "testing.py", "_arrivals(sorted(records))", "_arrivals(records[::-1])", SCENES),
+    Mutant(
+        "deliver records in any order", "spark/wire.py", "whole = whole.take(pa.array(order))", "order = np.arange(len(order))", COMMITS
+    ),
+    Mutant(
+        "take a commit whole that an epoch took half of",
+        "spark/planner.py",
+        "[f for f in first.files if f.position >= position]",
+        "first.files",
+        PLANNER,
+    ),
+    Mutant(
+        "replay an epoch with the whole of its last commit",
+        "spark/planner.py",
+        "found += [file for file in commit.files if",
+        "found += [file for file in read_commit(self._folder.table(table), table, commit.version).files if",
+        PLANNER,
+    ),
+    Mutant(
+        "forget at a start what a source had said",
+        "spark/planner.py",
+        "self._sources[injector] = self._source_before(path, table, position.version)",
+        "pass",
+        PLANNER,
+    ),
+    Mutant("inject a repeated epoch again", "spark/inject.py", "if table.committed(settings.injector) >= epoch:", "if False:", COMMITS),
+    Mutant(
+        "deliver a repeated epoch again", "spark/targets.py", "(done is not None and done >= batchId) or not files", "not files", COMMITS
+    ),
+    Mutant("leave a manifest of a run that was overtaken", "spark/mill.py", "                path.unlink()\n", "", COMMITS),
+    Mutant(
+        "spool values for a run that was overtaken",
+        "spark/spool.py",
+        "            self._owned()  # a run",
+        "            pass  # a run",
+        COMMITS,
+    ),
+    Mutant(
+        "delete a file that the table names", "log/maintenance.py", "            if file not in live:\n", "            if True:\n", KEEPER
+    ),
+    Mutant(
+        "merge what a reader has still to read",
+        "log/maintenance.py",
+        "return 0 if any(table not in reached.get(reader, {}) for reader in readers) else min(versions, default=0)",
+        "return max(versions, default=0)",
+        KEEPER,
+    ),
+    Mutant(
+        "believe a commit whatever its checksum",
+        "log/table.py",
+        "!= wanted:  # there is none",
+        "!= wanted and False:  # there is none",
+        TABLE,
+    ),
 ]
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from millstream.core.backlog import Position
 from millstream.errors import Fenced, LogError
+from millstream.log.folder import read_json, write_json
 from millstream.log.staged import RECORDS, StagedFile, stage
-from millstream.log.table import Table, newest_note, read_commit, tail
+from millstream.log.table import Table, commit_file, newest_note, read_commit, tail
 
 
 def records(epoch: int, count: int = 2) -> pa.Table:
@@ -45,6 +46,38 @@ def test_nothing_shows_before_the_commit_and_all_of_it_after(tmp_path: Path) -> 
     assert (file.stream, file.rows, file.oldest, file.position) == ("s", 2, 0, Position(2, 0))
     assert newest_note(tmp_path, "mill") == (2, b'{"n":0}')
     assert table.committed("mill") == 0
+
+
+def test_no_bit_of_a_commit_can_turn_without_being_noticed(tmp_path: Path) -> None:
+    """What Delta says of itself in it is not ours, and changes nothing that a reader is told."""
+    table = made(tmp_path)
+    table.commit(staged(tmp_path, 0), b'{"low_watermark":7}', writer="mill", epoch=0)
+    path = commit_file(tmp_path, 2)
+    whole, want = path.read_bytes(), read_commit(tmp_path, "mill", 2)
+    refused = 0
+    for place in range(len(whole)):
+        turned = bytearray(whole)
+        turned[place] ^= 1 << place % 7
+        path.write_bytes(turned)
+        try:
+            assert read_commit(tmp_path, "mill", 2) == want, turned
+        except LogError as error:
+            refused += str(path) in str(error)
+    assert refused > len(whole) / 2
+
+
+def test_no_bit_of_a_small_file_can_turn_without_being_noticed(tmp_path: Path) -> None:
+    path, value = tmp_path / "small.json", {"clicks": 12345, "mill": 7}
+    write_json(path, value)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        turned = bytearray(whole)
+        turned[place] ^= 1 << place % 7
+        path.write_bytes(turned)
+        with pytest.raises(LogError, match=r"small\.json is damaged"):
+            read_json(path, dict[str, int])
+    path.write_bytes(whole)
+    assert read_json(path, dict[str, int]) == value
 
 
 def test_an_old_run_can_commit_nothing_after_a_new_one_has_begun(tmp_path: Path) -> None:

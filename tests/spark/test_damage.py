@@ -126,6 +126,16 @@ def turned(path: Path) -> None:
     path.write_bytes(content)
 
 
+def turned_digit(path: Path) -> None:
+    """One bit of a number, so that what is left can be read."""
+    content = bytearray(path.read_bytes())
+    last = max(
+        place for place, byte in enumerate(content) if byte in b"0123456789" and content[place + 1 : place + 2] in (b",", b"}", b"]")
+    )
+    content[last] ^= 1
+    path.write_bytes(content)
+
+
 def turned_page(path: Path) -> None:
     """One bit of the values in a Parquet file."""
     column = pq.ParquetFile(path).metadata.row_group(0).column(1)
@@ -220,8 +230,10 @@ def test_a_damaged_checkpoint_is_refused_by_name(query: str, place: Place) -> No
     offset, commit, metadata = newest(checkpoint / "offsets"), newest(checkpoint / "commits"), checkpoint / "metadata"
     damages: list[tuple[Path, Callable[[Path], None]]] = [
         (offset, unchecked(torn)),
+        (offset, turned),
         (offset, unchecked(removed)),
         (commit, torn),
+        (commit, turned),
         (metadata, unchecked(torn)),
         (metadata, unchecked(removed)),
         (checkpoint / "offsets", removed),
@@ -275,6 +287,7 @@ def test_a_damaged_log_is_refused_by_name(place: Place) -> None:
             (commits[-1], torn, commits[-1]),
             (commits[-1], emptied, commits[-1]),
             (last, cut, last),
+            (last, turned_digit, last),
             (commits[2], removed, commits[2]),
             (commits[-1], removed, path),
             (path, removed, path),
@@ -302,7 +315,9 @@ def test_damaged_small_files_are_refused_by_name(place: Place) -> None:
         (place.at / "topology.json", torn),
         (place.at / "topology.json", emptied),
         (place.at / "topology.json", removed),
+        (place.at / "topology.json", turned_digit),
         (place.at / "consumers" / "mill.json", torn),
+        (place.at / "consumers" / "mill.json", turned_digit),
         (place.at / "consumers" / "deliver out.json", emptied),
         (identity, torn),
         (identity, removed),
@@ -335,7 +350,7 @@ def test_an_epoch_that_is_not_published_yet_needs_its_manifest(place: Place) -> 
     shutil.rmtree(place.out)
     manifest = max((place.at / "manifests").iterdir())
     kept = manifest.read_bytes()
-    for damage in (torn, emptied, removed):
+    for damage in (torn, emptied, turned_digit, removed):
         damage(manifest)
         with pytest.raises(ms.LogError, match=r"manifests/.* is damaged|lacks the manifest of epoch 3"):
             place.drain()

@@ -52,10 +52,12 @@ class Scene:
         bounds = Limits(**{"records": 1000, "size": 1 << 30, **limits})
         return Planner(self.folder, self.graph, fence=fence, buckets=2, limits=bounds, clock=lambda: self.clock)
 
-    def inject(self, *seconds: int, epoch: int, upto: int | None = None, finished: bool = False) -> None:
+    def inject(self, *seconds: int, epoch: int, upto: int | None = None, finished: bool = False, apart: bool = False) -> None:
+        """Records at these seconds, in one file, or each in one of its own."""
         table = Table(self.folder.table(CLICKS), CLICKS, self.fence)
         marks = {} if upto is None else {"": Mark(T + upto * ms.SECOND, T)}
-        files = self.files(CLICKS, "clicks", seconds, epoch) if seconds else []
+        parts = [(second,) for second in seconds] if apart else [seconds] if seconds else []
+        files = [file for part in parts for file in self.files(CLICKS, "clicks", part, epoch)]
         table.commit(files, msgspec.json.encode(Source(marks, finished, len(seconds))), writer="clicks", epoch=epoch)
 
     def files(self, table: str, stream: str, seconds: tuple[int, ...], epoch: int) -> list[StagedFile]:
@@ -144,6 +146,65 @@ def test_a_torn_manifest_is_refused_by_name(scene: Scene, first: Plan) -> None:
     with pytest.raises(LogError, match=rf"{path.name} is damaged"):
         scene.next(first)
     assert scene.visible() == []
+
+
+def test_a_commit_that_an_epoch_took_half_of_is_gone_on_with_where_it_was_left(scene: Scene, first: Plan) -> None:
+    scene.record(0)
+    scene.inject(1, 2, 3, epoch=0, apart=True)
+    scene.planner = scene.planner_of(scene.fence, records=2)
+    second = scene.next(first)
+    assert second is not None
+    taken = scene.planner.files(first, second)
+    assert [file.oldest for file in taken] == [T + 1 * ms.SECOND, T + 2 * ms.SECOND]
+    scene.begin()
+    assert scene.planner.files(first, second) == taken, "run again, it takes the same"
+    scene.record(1)
+    third = scene.next(second)
+    assert third is not None
+    assert [file.oldest for file in scene.planner.files(second, third)] == [T + 3 * ms.SECOND]
+
+
+def test_an_input_that_had_ended_has_ended_for_the_next_run_too(scene: Scene, first: Plan) -> None:
+    scene.record(0)
+    scene.inject(1, epoch=0, finished=True)
+    second = scene.next(first)
+    assert second is not None
+    scene.record(1)
+    scene.begin()
+    third = scene.next(second)
+    assert third is not None
+    assert third.promises["clicks"] == ms.END_OF_TIME
+
+
+def test_a_partition_that_falls_silent_makes_an_epoch_due_when_its_time_is_over(tmp_path: Path) -> None:
+    """Nothing comes, and the planner does not plan until then."""
+    topology = ms.Topology("planned")
+    policy = ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND)
+    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "partition": lambda c: c.page, "low_watermark": policy}
+    topology.compute("count", Count()).reads(topology.inject("clicks", ms.values([], Click), **told))  # type: ignore[arg-type]
+    scene = Scene(tmp_path / "mill", compile_topology(topology))
+    plan = scene.next(before_all(scene.graph))
+    scene.record(0)
+    table = Table(scene.folder.table(CLICKS), CLICKS, scene.fence)
+    marks = {"slow": Mark(T + 1 * ms.SECOND, T), "fast": Mark(T + 9 * ms.SECOND, T + 5 * ms.SECOND)}
+    table.commit([], msgspec.json.encode(Source(marks, False, 0)), writer="clicks", epoch=0)
+    scene.clock = T + 5 * ms.SECOND
+    assert plan is not None
+    plan = scene.next(plan)
+    assert plan is not None
+    assert plan.promises["clicks"] == T + 1 * ms.SECOND
+    scene.record(1)
+    clocks = iter([T + seconds * ms.SECOND for seconds in (6, 8, 10, 11, 12, 13, 14)])
+    told_times = list[ms.Timestamp]()
+
+    def clock() -> ms.Timestamp:
+        told_times.append(next(clocks))
+        return told_times[-1]
+
+    scene.planner._clock = clock
+    plan = scene.next(plan, wait=60)
+    assert plan is not None
+    assert (plan.promises["clicks"], told_times[-1]) == (T + 9 * ms.SECOND, T + 11 * ms.SECOND)
 
 
 def test_a_log_ahead_of_its_checkpoint_is_refused(scene: Scene, first: Plan, graph: Graph) -> None:
