@@ -147,7 +147,7 @@ class Injection:
     ahead: Duration = DAY
 
 
-class Injected(Stream[V_co]):
+class Injected(Stream[V]):
     """The stream of an injector."""
 
     def __init__(self, injection: Injection) -> None:

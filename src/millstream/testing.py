@@ -18,13 +18,14 @@ from millstream.core.graph import DEAD_LETTERS, MILL, compile_topology, table_of
 from millstream.core.low_watermark import LowWatermark, merge
 from millstream.core.mill import Mill
 from millstream.core.pages import Bucket, bucket_of
-from millstream.core.plan import Plan, Source, no_ledger, plan_epoch
+from millstream.core.plan import Plan, Source, no_ledger, plan_epoch, read_ledger, read_source
 from millstream.core.route import Router
 from millstream.core.row import timers_of
+from millstream.core.turn import EARLIEST, LATEST
 from millstream.errors import TopologyError
 from millstream.injector import Injected, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
-from millstream.stream import Stream
+from millstream.stream import Output, Stream
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 from millstream.topology import Topology
 
@@ -115,16 +116,17 @@ class Driver:
         self._read = {read.stream.name for read in self._graph.inputs}
         self._backlog = Backlog(self._graph.tables, self._read)
         self._sources = {name: Source() for name in self._graph.injections}
-        self._now, self._told_time = BEGINNING if now is None else now, now is not None
+        self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
         self._shelves = [_Shelf() for _ in range(BUCKETS)]
         self._batches: dict[str, list[_Stored]] = {}
         self._log: dict[str, list[_Stored]] = {name: [] for name in self._graph.streams}
         self._versions = dict.fromkeys(self._graph.tables, 0)
+        self._undelivered: dict[str, list[LogFile]] = {table: [] for table in self._graph.tables}
         self._planned: tuple[Plan, list[LogFile]] | None = None
         self._crashing = False
-        self._holding = False
+        self._holding = 0
 
-    def send(self, stream: Stream[V], *values: V) -> None:
+    def send(self, stream: Injected[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
 
         A value that is refused raises, or goes to the dead letters if the injector was told so.
@@ -149,9 +151,13 @@ class Driver:
         self._commit(table, {stream.name: records, DEAD_LETTERS: dead})
         self.run()
 
-    def put(self, stream: Stream[V], value: V, *, key: str, timestamp: Timestamp) -> None:
+    def put(self, stream: Injected[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
         """One record on any stream, as if its producer had made it."""
         plan = self._graph.stream_of(stream)
+        if not EARLIEST <= _moment("timestamp", timestamp) <= LATEST:
+            raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record")
+        if not isinstance(key, str):
+            raise TopologyError(f"put: key is {key!r}; a key is text: use str(...)")
         table = plan.tables[-1]
         id_ = (table, self._versions[table], BUCKETS << 40 if table == MILL else 0)  # no bucket of the mill's has it
         self._commit(table, {plan.name: [_Stored(id_, key, encode_value(value), timestamp)]})
@@ -160,8 +166,9 @@ class Driver:
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
         """Move the clocks on: the promise of all inputs (or of one), and the wall clock. Neither moves back."""
         if now is not None:
-            self._now = max(self._now, now)
+            self._now = max(self._now, _moment("now", now))
         if low_watermark is not None:
+            _moment("low_watermark", low_watermark)
             for name in self._named(of):
                 self._mark(name, "", low_watermark)
         self.run()
@@ -175,11 +182,11 @@ class Driver:
     @contextmanager
     def together(self) -> Iterator[None]:
         """All that is sent, put and told inside comes in one epoch, at the end; so it does on Spark when much comes at once."""
-        self._holding = True
+        self._holding += 1
         try:
             yield
         finally:
-            self._holding = False
+            self._holding -= 1
         self.run()
 
     def run(self) -> None:
@@ -197,12 +204,13 @@ class Driver:
             self._crashing = False
             self._attempt(plan, files)
             self._forget()
-            self._mill = Mill(self._graph)
+            plan, files = self._planned = self._recover(plan)
         summaries, produced = self._attempt(plan, files)
         for shelf in self._shelves:
             shelf.commit()
         for file in files:
             del self._batches[file.path]
+            self._undelivered[file.table].remove(file)
         self._planned = None
         self._ledger = self._ledger.after(plan, summaries, {stream: len(batch) for stream, batch in produced.items()})
         self._commit(MILL, produced)
@@ -221,6 +229,20 @@ class Driver:
             self._planned = plan_epoch(
                 self._graph, self._ledger, self._backlog, self._sources, clock=self._now, limits=self._limits, always=always
             )
+
+    def _recover(self, plan: Plan) -> tuple[Plan, list[LogFile]]:
+        """What a new process finds: ledger, sources and plan as they are written, and the files by their positions."""
+        self._mill = Mill(self._graph)
+        self._ledger = read_ledger(msgspec.json.encode(self._ledger))
+        self._sources = {name: read_source(msgspec.json.encode(source)) for name, source in self._sources.items()}
+        self._backlog = Backlog(self._graph.tables, self._read)
+        plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
+        again: list[LogFile] = []
+        for table, files in self._undelivered.items():
+            first, end = (known.positions.get(table, Position()) for known in (self._ledger.plan, plan))
+            again += [file for file in files if first <= file.position < end]
+            self._backlog.add(table, [file for file in files if file.position >= end], Position(self._versions[table]))
+        return plan, again
 
     def _attempt(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
         try:
@@ -294,9 +316,12 @@ class Driver:
         """Where the records of a computation went, since the beginning."""
         return self._ledger.tallies.get(self._known(computation), Tally())
 
-    def low_watermark(self, name: str) -> Timestamp:
-        """The low watermark of a computation, or that of a stream: what its readers may rely on."""
+    def low_watermark(self, of: Computation[Any] | Stream[Any] | str) -> Timestamp:
+        """The low watermark of a computation, or that of a stream: what its readers may rely on. Either goes by name too."""
         plan = self._ledger.plan
+        name = of if isinstance(of, str) else self._graph.stream_of(of).name if isinstance(of, Stream) else self._known(of)
+        if name == DEAD_LETTERS:  # any computation and any injector may bring one
+            return min(self.low_watermark(other) for other in (*self._graph.injections, *self._graph.streams) if other != DEAD_LETTERS)
         if name in self._graph.injections:
             return plan.promises.get(name, START_OF_TIME)
         producer = name if name in self._graph.nodes else name.rpartition(".")[0]
@@ -364,7 +389,14 @@ class Driver:
             self._log[stream] += records
             if records and stream in self._read:
                 self._batches[file.path] = records
+                self._undelivered[table].append(file)
         self._backlog.add(table, files, Position(version + 1))
+
+
+def _moment(what: str, told: Timestamp) -> Timestamp:
+    if type(told) is not int or not START_OF_TIME <= told <= END_OF_TIME:  # type: ignore[comparison-overlap]
+        raise TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+    return told
 
 
 def _cut(text: str) -> str:

@@ -110,7 +110,7 @@ class Topology:
         partition: Callable[[V], str] | str | None = None,
         errors: Errors = Errors.FAIL,
         ahead: Duration = DAY,
-    ) -> Stream[V]:
+    ) -> Injected[V]:
         """Bring outside data in as the stream `name`.
 
         `key`, `timestamp` and `partition` are functions of the value; where the source is a DataFrame they may be

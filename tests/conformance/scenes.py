@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import millstream as ms
+from millstream.injector import Injected
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def seconds(n: int) -> ms.Timestamp:
     return ms.Timestamp(n * 1_000_000)
 
 
-def inject(topology: ms.Topology, name: str = "events", **told: object) -> ms.Stream[Event]:
+def inject(topology: ms.Topology, name: str = "events", **told: object) -> Injected[Event]:
     usual: dict[str, object] = {"key": lambda e: e.key, "timestamp": lambda e: at(e.at), "low_watermark": ms.BoundedDisorder(ms.SECOND)}
     return topology.inject(name, ms.values([], Event), **{**usual, **told})  # type: ignore[arg-type]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import millstream as ms
+from millstream.core.backlog import Limits
 from millstream.testing import Driver
 from tests.core.alone import Alone, Event, inject
 
@@ -249,6 +251,65 @@ def test_a_misspelt_output_has_no_low_watermark() -> None:
     assert driver.low_watermark("it.words") == ms.START_OF_TIME
     with pytest.raises(ms.TopologyError, match=r"^there is no computation and no stream called 'it.wrds'$"):
         driver.low_watermark("it.wrds")
+
+
+def test_low_watermarks_are_asked_for_by_name_or_by_what_has_them() -> None:
+    echo = Echo()
+    it = Alone(echo)
+    it.advance(5)
+    for of in ("it", echo, "it.words", echo.words, "events", it.events, "dead letters"):
+        assert it.driver.low_watermark(of) == 5, of
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda it, echo: Driver(it.topology, now=datetime.now(UTC)), "now is datetime"),
+        (lambda it, echo: it.driver.advance(now=datetime.now(UTC)), "now is datetime"),
+        (lambda it, echo: it.driver.advance(low_watermark=1.5), "low_watermark is 1.5; give a ms.Timestamp"),
+        (lambda it, echo: it.driver.put(echo.words, "x", key="a", timestamp=datetime.now(UTC)), "timestamp is datetime"),
+        (lambda it, echo: it.driver.put(echo.words, "x", key="a", timestamp=ms.END_OF_TIME), "put: timestamp is .*, no time for a record"),
+        (
+            lambda it, echo: it.driver.put(echo.words, "x", key=5, timestamp=ms.Timestamp(1)),
+            r"put: key is 5; a key is text: use str\(...\)",
+        ),
+        (lambda it, echo: it.driver.read("it.words"), "'it.words' is not a stream; give what inject returned, or an output"),
+    ],
+)
+def test_what_the_driver_cannot_take_is_said_and_changes_nothing(ask: Callable[[Any, Echo], object], told: str) -> None:
+    echo = Echo()
+    it = Alone(echo)
+    with pytest.raises(ms.TopologyError, match=told):
+        ask(it, echo)
+    assert (it.driver.low_watermark("it"), it.driver.read(echo.words)) == (ms.START_OF_TIME, [])
+    it.send(Event("a", 1))
+    assert it.driver.tally("it").received == 1
+
+
+def test_what_is_held_together_inside_is_held_until_the_outermost_ends() -> None:
+    it = Alone(Echo())
+    with it.driver.together():
+        with it.driver.together():
+            it.send(Event("a", 1))
+        it.send(Event("a", 2))
+        assert it.driver.tally("it").received == 0
+    assert it.driver.tally("it").received == 2
+
+
+def test_a_crash_takes_the_same_part_of_what_waits() -> None:
+    """Recovered from positions, as a new process would: neither what was done before nor what comes after is in it."""
+    it = Alone(Echo())
+    it.driver._limits = Limits(1, 1 << 40)
+    it.send(Event("a", 1))
+    with it.driver.together():
+        for second in (2, 3, 4):
+            it.send(Event("a", second))
+    assert it.driver.tally("it").received == 4
+    with it.driver.together():
+        for second in (5, 6, 7):
+            it.send(Event("a", second))
+        it.driver.crash()
+    assert (it.driver.tally("it").received, it.driver.state("it", "a")) == (7, 7)
 
 
 def test_what_is_sent_together_comes_in_one_epoch() -> None:

@@ -35,7 +35,7 @@ class Watched(Driver):
         self._pace, self._crashes = iter(case.pace), case.crashes
         self._watch = law.Watch(self._graph)
         self._codecs = {name: StateCodec(node.computation) for name, node in self._graph.nodes.items()}
-        self._undelivered: dict[law.Id, law.Logged] = {}
+        self._on_its_way: dict[law.Id, law.Logged] = {}
         self._attempts: list[tuple[law.Attempt, list[law.Logged]]] = []
         self._folded: dict[tuple[str, str, int], Sum] = {}
 
@@ -84,17 +84,17 @@ class Watched(Driver):
 
     def _commit(self, table: str, batches: dict[str, Any]) -> None:
         for stream in self._read & batches.keys():
-            self._undelivered |= {record.id: law.Logged(record.id, stream, *record[1:]) for record in batches[stream]}
+            self._on_its_way |= {record.id: law.Logged(record.id, stream, *record[1:]) for record in batches[stream]}
         super()._commit(table, batches)
 
     def _check(self) -> None:
         (attempt, made), *others = reversed(self._attempts)
         for crashed, lost in others:
             law.replayed(crashed, lost, attempt, made)
-        taken = [self._undelivered.pop(id_) for id_ in {record.id: None for record in attempt.arrivals}]
+        taken = [self._on_its_way.pop(id_) for id_ in {record.id: None for record in attempt.arrivals}]
         arrived = {stream: len(records) for stream, records in self._log.items()}
         diary = diary_of(made)
-        self._watch.see(law.Epoch(self._ledger, made, taken, list(self._undelivered.values()), arrived), [entry for entry, _ in diary])
+        self._watch.see(law.Epoch(self._ledger, made, taken, list(self._on_its_way.values()), arrived), [entry for entry, _ in diary])
         law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in diary if e.does == "fire")
         self._reread({record.stream for record in made})
         self._fold(attempt)

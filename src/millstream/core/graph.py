@@ -173,6 +173,8 @@ def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPl
 
 
 def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
+    if not isinstance(stream, Stream):
+        raise TopologyError(f"{stream!r} is not a stream; give what inject returned, or an output of a computation")
     if isinstance(stream, Injected):
         if injections.get(stream.name) is not stream.injection:
             raise TopologyError(f"the stream {stream.name!r} was injected into another topology")
