@@ -37,6 +37,7 @@ class Checker:
         self._next = dict.fromkeys(graph.tables, 0)
         self._files: dict[str, list[tuple[Position, list[Logged]]]] = {table: [] for table in graph.tables}
         self._arrived: Counter[str] = Counter()
+        self._made: dict[str, list[Logged]] = {}
         self.epochs = 0
 
     def look(self) -> None:
@@ -45,10 +46,11 @@ class Checker:
                 self._see(msgspec.json.decode(note, type=Ledger))
 
     def read_again(self) -> None:
-        """All streams of the mill from their beginning: what was there is there, whatever was merged meanwhile."""
+        """All streams of the mill from their beginning: what the epochs brought one by one is there, whatever was merged since."""
         if self.epochs:
             for stream, plan in self._graph.streams.items():
                 if plan.tables == (MILL,):
+                    self._watch.read(stream, self._made.get(stream, []))
                     self._watch.read(stream, self._snapshot(stream))
 
     def end(self) -> None:
@@ -72,14 +74,17 @@ class Checker:
             self._files[table] = [(position, records) for position, records in files if position >= end]
         made = [record for record in waiting if record.id[0] == MILL and record.id[1] == ledger.plan.epoch]
         self._watch.see(Epoch(ledger, made, taken, waiting, dict(self._arrived)), self._diary(made))
+        for record in sorted(made, key=lambda record: record.id):
+            self._made.setdefault(record.stream, []).append(record)
         self.epochs += 1
 
     def _take(self, table: str) -> bytes | Literal[False] | None:
         """Read the next commit of a table; its note, False if there is none yet."""
         version, path = self._next[table], self._log / table
+        newest = newest_version(path)  # first: others may appear meanwhile
         commit = read_commit(path, table, version)
         if commit is None:
-            assert newest_version(path) <= version, f"{path} was cleaned before it was checked"
+            assert newest <= version, f"{path} was cleaned before it was checked"
             return False
         self._next[table] += 1
         for file in commit.files:

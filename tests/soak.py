@@ -41,12 +41,15 @@ class Outcome:
     doubled: int
 
 
-def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int) -> Outcome:
-    """Kill until the time is over, the kills are used up or the run has ended by itself; then let it drain, and compare."""
+def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int, epochs: int = 0) -> Outcome:
+    """Kill until the time is over, the kills are used up or the run has ended by itself; then let it drain, and compare.
+
+    Kills come at any moment, or, if told, as soon as a run has published so many epochs.
+    """
     write_clicks(base / "clicks", records=records, files=max(20, records // 1000), seed=seed)
     checker = Checker(base / "run", compile_topology(topology_of(base / "clicks", base / "out")))
     with watching(checker) as beside:
-        kills, under_way = _kill_again_and_again(base, beside, seconds=seconds, most=most_kills, chance=random.Random(seed))
+        kills, under_way = _kill_again_and_again(base, beside, seconds=seconds, most=most_kills, chance=random.Random(seed), epochs=epochs)
         last = start(base)
         _wait(last, lambda: beside.error is not None, LAST)
         _sound(base, last, beside)
@@ -59,7 +62,9 @@ def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int
     return Outcome(kills, under_way, checker.epochs, beside.looks, records, lost, doubled)
 
 
-def _kill_again_and_again(base: Path, beside: Watching, *, seconds: float, most: int, chance: random.Random) -> tuple[int, int]:
+def _kill_again_and_again(
+    base: Path, beside: Watching, *, seconds: float, most: int, chance: random.Random, epochs: int
+) -> tuple[int, int]:
     """How many kills, and how many of them of a run that owned the folder."""
     run, deadline = base / "run", time.monotonic() + seconds
     kills = under_way = 0
@@ -68,15 +73,15 @@ def _kill_again_and_again(base: Path, beside: Watching, *, seconds: float, most:
         owned = lambda pid=process.pid: _owner(run) == pid  # noqa: E731
         if chance.random() < 0.9:  # the others are killed wherever their start has come to
             _wait(process, owned, FIRST)
-        patience = chance.uniform(0, LONGEST)
-        _wait(process, lambda: beside.error is not None, patience)
+        began = time.monotonic()
+        _wait(process, lambda: beside.error is not None or 0 < epochs <= _published(run), LAST if epochs else chance.uniform(0, LONGEST))
         if process.poll() is not None or beside.error is not None:
             _sound(base, process, beside)
             break
         under_way += owned()
         kills += 1
         kill_tree(process)
-        print(f"kill {kills}, {patience:.0f} s after it began:", _progress(run), flush=True)
+        print(f"kill {kills}, {time.monotonic() - began:.0f} s after it began:", _progress(run), flush=True)
     return kills, under_way
 
 
@@ -99,6 +104,10 @@ def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool], secon
 def _owner(run: Path) -> int | None:
     owner = read_json(run / "run" / "owner.json", Owner)
     return None if owner is None else owner.process
+
+
+def _published(run: Path) -> int:
+    return status_of(run).epoch if (run / "topology.json").exists() else -1
 
 
 def _progress(run: Path) -> str:

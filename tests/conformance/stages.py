@@ -38,7 +38,6 @@ from tests.waiting import wait_until
 
 V = TypeVar("V")
 LAUNCHES = 10  # of a query whose planner comes up too late, on a busy machine
-PARTITIONS = 1  # several buckets all the same; one more would make a small epoch half as long again
 
 
 class Stage(Protocol):
@@ -98,11 +97,13 @@ class DriverStage(Driver):
 class SparkStage:
     """On Spark."""
 
+    partitions = 1  # several buckets all the same; one more would make a small epoch half as long again
+
     def __init__(self, topology: ms.Topology, at: Path, spark: SparkSession) -> None:
         self._graph = compile_topology(topology)
         self._spark, self._folder = spark, Folder(at)
         self._folder.open()
-        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=PARTITIONS)
+        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=self.partitions)
         self._sources = {name: Source() for name in self._graph.injections}
         self._epochs = dict.fromkeys(self._graph.injections, 0)
         self._clock = at.with_name("clock")
@@ -208,13 +209,13 @@ class SparkStage:
             str(self._folder.path),
             self._fence,
             self._pinned.buckets,
-            PARTITIONS,
+            self.partitions,
             100_000,
             1 << 28,
             pack(self._graph),
             clock=str(self._clock),
         )
-        with query_settings(self._spark, partitions=PARTITIONS):
+        with query_settings(self._spark, partitions=self.partitions):
             self._query = start_mill(self._spark, settings, name=f"{self._graph.name} {self._pinned.id[:6]} mill")
 
     def _settle(self) -> None:

@@ -101,6 +101,11 @@ def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_mend_
     assert first.startswith("injector 'clicks', value ")
     assert message in first
     assert "errors=ms.Errors.DEAD_LETTER" in first
+    if not told:  # when the file is mended, it is read
+        write_lines(folder / "1.jsonl", [click("anna", 1)])
+        topology, kept = files_topology(folder, Count())
+        drained(topology)
+        assert [(r.key, r.value) for r in kept.records] == [("anna", 1)]
 
 
 def test_the_folder_of_another_topology_is_refused(at: Path, drained: Callable[..., ms.Run]) -> None:

@@ -137,9 +137,10 @@ def test_the_low_watermark_is_the_least_over_the_partitions_of_a_source(started:
     told = {**USUAL, "partition": lambda c: c.page}
     counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
     run = started(topology)
-    write_lines(folder / "1.jsonl", [click("anna", 100, "/left"), click("bert", 7, "/right")])
+    write_lines(folder / "1.jsonl", [click("anna", 100, "/left"), click("bert", 7, "/right"), click("carl", 10**10, "/right")])
     run.drain()
     assert run.status().computations["count"].low_watermark == T + 6 * ms.SECOND
+    assert run.status().injectors["clicks"].dead == 1, "a far future moves nothing"
 
 
 def test_a_silent_partition_is_left_out_after_its_time(started: Callable[..., ms.Run], tmp_path: Path) -> None:

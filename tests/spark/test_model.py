@@ -31,13 +31,15 @@ CRASHES = 2
 class Hasty(SparkStage):
     """Waits for nothing until somebody reads: the mill cuts its epochs where it will. It is torn down in the middle of one."""
 
+    partitions = 2
     torn: tuple[int, ...] = ()  # the epochs; 0 for none
 
     def crash(self) -> None:
         deadline = time.monotonic() + 10.0  # what was sent last may have left nothing to do
         while not self._under_way() and time.monotonic() < deadline:
             time.sleep(0.005)
-        self.torn += (self._under_way(),)
+        self._query.stop()
+        self.torn += (self._under_way(),)  # now that nothing runs: what it was in the middle of
         super().crash()
 
     def _under_way(self) -> int:

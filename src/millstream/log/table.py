@@ -311,7 +311,9 @@ class Table:
                 actions, "append", SCHEMA, ["stream"], commit_properties=properties, post_commithook_properties=NO_HOOKS
             )
         except CommitFailedError as error:
-            raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
+            if self.fence() > self._fence:
+                raise Fenced(f"a newer run owns {self.path}; this one stops ({error})") from error
+            raise LogError(f"{self.path} cannot be written: {error}; see who else writes to it, and start again") from error
         except (DeltaError, OSError) as error:
             raise LogError(_blame(self.path, error)) from error
         make_durable(self.path, handle.version() + 1)

@@ -59,6 +59,7 @@ def told_in(text: str) -> Told | None:
 
 # What Spark says when one of its Python processes is gone: of a worker, of a planner, of either.
 _GONE = ("Python worker exited unexpectedly", "java.io.EOFException", "Connection reset", "Broken pipe", "Stream closed")
+_PYTHON = re.compile(r"\.python\.|Python\w*Runner|Python worker")  # a file or a socket of another kind may break off too
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
 _FULL = "No space left on device"
 _SLOW = "Python worker failed to connect back"
@@ -102,7 +103,7 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     if _FULL in words:
         return f"{where} stopped: {_FULL}; make room and start again: the run goes on where it was"
     state = "CANNOT_LOAD_STATE_STORE" in words
-    if any(sign in words for sign in _GONE) and not state:
+    if any(sign in words for sign in _GONE) and _PYTHON.search(words) and not state:
         return (
             f"{where} stopped: a Python process of Spark's died, perhaps killed for lack of memory ({first}); "
             f"nothing is lost: start again, and the run goes on where it was"

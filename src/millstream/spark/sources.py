@@ -35,7 +35,10 @@ def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most:
     if isinstance(source, FileSource):
         return _with_columns(_files(spark, injection, source, most), injection)
     assert isinstance(source, DataFrameSource)
-    frame = source.frame if isinstance(source.frame, DataFrame) else source.frame(spark)
+    try:
+        frame = source.frame if isinstance(source.frame, DataFrame) else source.frame(spark)
+    except OSError as error:
+        raise TopologyError(f"injector {injection.name!r}: its DataFrame cannot be made: {error}") from error
     if not isinstance(frame, DataFrame):
         raise TopologyError(
             f"injector {injection.name!r}: {frame!r} is not a DataFrame; give one, or a function of the session that returns one"
