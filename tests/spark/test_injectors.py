@@ -30,11 +30,11 @@ def pairs(kept: ms.MemoryTarget) -> list[tuple[str, int]]:
 
 def test_csv_and_parquet_files(spark: SparkSession, tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
     (tmp_path / "csv").mkdir()
-    (tmp_path / "csv" / "a.csv").write_text('page,user,at\n/,anna,2026-01-01T12:00:00Z\n"/,x",bert,2026-01-01T12:00:01Z\n')
+    (tmp_path / "csv" / "ä %41+b.csv").write_text('page,user,at\n/,anna,2026-01-01T12:00:00Z\n"/,x",bert,2026-01-01T12:00:01Z\n')
     rows = [("anna", "/p", NOON), ("carl", "/q", NOON)]
     spark.createDataFrame(rows, "user string, page string, at timestamp").coalesce(1).write.parquet(str(tmp_path / "parquet"))
     topology = ms.Topology("formats")
-    csv = topology.inject("csv", ms.files(f"{tmp_path}/csv/*.csv", Click, bounded=True), **USUAL)
+    csv = topology.inject("csv", ms.files(f"{tmp_path}/parquet/../csv/*.csv", Click, bounded=True), **USUAL)
     parquet = topology.inject("parquet", ms.files(f"{tmp_path}/parquet/*.parquet", Click, bounded=True), **USUAL)
     count, kept = Count(), ms.memory()
     topology.compute("count", count).reads(csv, parquet)

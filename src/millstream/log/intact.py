@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -83,6 +84,15 @@ def check_injector(folder: Folder, name: str, *, files: bool) -> None:
             f"{seen} does not say which files injector {name!r} has read (its newest entry is {_newest(seen)}, and batch "
             f"{checkpoint.planned} is planned): they would be read again; restore it from a copy"
         )
+
+
+def files_read(checkpoint: Path) -> set[str]:
+    """The files that a query has taken from a folder, as its source has written them down."""
+    found: set[str] = set()
+    for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:  # the first is a version
+            found.add(unquote(urlsplit(msgspec.json.decode(line)["path"]).path))
+    return found
 
 
 def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:

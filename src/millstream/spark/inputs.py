@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 from pyspark.errors import StreamingQueryException
@@ -11,13 +12,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import table_of
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, Injection, ValueSource
-from millstream.log.intact import check_injector
+from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
+from millstream.log.intact import check_injector, files_read
 from millstream.log.table import Table
 from millstream.spark.datasource import InjectorSink
 from millstream.spark.inject import InjectorSettings, finish, is_finished
 from millstream.spark.launch import Died, Launcher, make_active, where
-from millstream.spark.sources import frame_of
+from millstream.spark.sources import files_there, frame_of
 from millstream.spark.spool import Feeder
 
 TRIGGER = "400 milliseconds"
@@ -33,6 +34,7 @@ class Inputs:
         self._feeders: dict[str, Feeder] = {}
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, Exception] = {}
+        self._there: dict[str, set[str]] = {}  # files that a bounded injector has to read
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -54,7 +56,7 @@ class Inputs:
                 elif feeder is None and self._injections[name].source.bounded:
                     self._finish(name)
                 else:
-                    raise Died(where(f"inject {name}"), RuntimeError("its query was stopped from outside"), f"inject {name}")
+                    raise _stopped(name)
 
     def drain(self) -> None:
         """Take in what the sources have now; those that can go on later are not ended."""
@@ -82,6 +84,8 @@ class Inputs:
         if isinstance(source, ValueSource):
             feeder = self._feeders[name] = Feeder(name, source, launcher.folder.spool(name), self._table(name).owned)
             feeder.start()
+        if isinstance(source, FileSource) and source.bounded:
+            self._there[name] = files_there(source)
         frame = frame_of(launcher.spark, injection, launcher.folder, most=launcher.options.bytes_an_epoch)
         settings = InjectorSettings(str(launcher.folder.path), launcher.fence, name, launcher.packed, self._run)
         options = {"settings": msgspec.json.encode(settings).decode()}
@@ -149,7 +153,11 @@ class Inputs:
         self.queries[name] = self._launcher.again(f"inject {name}", self.queries[name], error)
 
     def _finish(self, name: str) -> None:
-        """There will never be more: its low watermark is +∞ now."""
+        """There will never be more: its low watermark is +∞ now. Spark's words for a query that has read all and for one that
+        somebody stopped are the same, so what it has read is looked at."""
+        unread = self._there.get(name, set()) - files_read(self._launcher.folder.checkpoint(f"inject {name}"))
+        if any(Path(file).exists() for file in unread):
+            raise _stopped(name)
         finish(self._table(name))
         del self.queries[name]
 
@@ -160,3 +168,7 @@ class Inputs:
     def _table(self, name: str) -> Table:
         table = table_of(name)
         return Table(self._launcher.folder.table(table), table, self._launcher.fence)
+
+
+def _stopped(name: str) -> Died:
+    return Died(where(f"inject {name}"), RuntimeError("its query was stopped from outside"), f"inject {name}")

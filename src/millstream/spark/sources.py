@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob as globbing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
     schema = StructType([StructField(name, StringType()) for name in names])
     # All columns are read as text; the type of the value says what they are, and tells of what does not fit.
     return reader.schema(schema).option("header", "true").option("enforceSchema", "false").csv(f"file://{parent}")
+
+
+def files_there(source: FileSource[Any]) -> set[str]:
+    """The files that a source has now, as far as their names tell: a pattern that Hadoop may read otherwise tells nothing."""
+    parent, pattern = _split(source.path)
+    if any(sign in pattern for sign in "[]{}\\"):
+        return set()
+    return {os.path.normpath(file) for file in Path(parent).glob(pattern) if file.is_file() and not file.name.startswith((".", "_"))}
 
 
 def _text(spark: SparkSession, parent: str, pattern: str, most: int, **others: str) -> DataFrame:
