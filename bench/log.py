@@ -29,6 +29,7 @@ from millstream.spark.planner import Manifest, Planner, manifest_path
 YOUNG = 100  # epochs of the log that the old one is compared with
 SAMPLE = 200  # epochs of each that are measured
 MAINTAINED = 10  # epochs between two looks at the table
+STEP = 5_000  # epochs after which it says what one takes, with the maintenance
 NOW = ms.Timestamp(0)
 ONE = pa.table(
     {"key": ["k"], "value": ["1"], "timestamp": pa.array([0], pa.timestamp("us", "UTC")), "epoch": [0], "sequence": [0]}, schema=RECORDS
@@ -82,10 +83,13 @@ def main(epochs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as base:
         old, young = Log(Path(base) / "old"), Log(Path(base) / "young")
         with mock.patch("os.fsync"):  # to grow faster; what is measured below waits for the disk as a run does
-            for epoch in range(epochs):
+            began = time.process_time()
+            for epoch in range(1, epochs + 1):
                 old.epoch()
-                if epoch % 10_000 == 9_999:
-                    print(f"  {epoch + 1:,} epochs, {old.files()} files in _delta_log", flush=True)
+                if epoch % STEP == 0:
+                    each = (time.process_time() - began) / STEP * 1000
+                    print(f"  {epoch:,} epochs, {old.files()} files in _delta_log, {each:.1f} ms of CPU for each of the last", flush=True)
+                    began = time.process_time()
         for _ in range(YOUNG):
             old.epoch()
             young.epoch()
