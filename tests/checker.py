@@ -84,7 +84,7 @@ class Checker:
         newest = newest_version(path)  # first: others may appear meanwhile
         commit = read_commit(path, table, version)
         if commit is None:
-            assert newest <= version, f"{path} was cleaned before it was checked"
+            assert newest < version, f"{path} was cleaned before it was checked"
             return False
         self._next[table] += 1
         for file in commit.files:

@@ -120,6 +120,8 @@ class Topology:
         """
         if _named("injector", name) in self.injected:
             raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
+        if name == "fence":
+            raise TopologyError("an injector cannot be called 'fence': its tables use the word themselves; choose another name")
         if not isinstance(source, Source):
             raise TopologyError(f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.dataframe or ms.values")
         if not isinstance(low_watermark, BoundedDisorder | Explicit):

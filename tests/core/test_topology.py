@@ -97,6 +97,12 @@ def test_two_injectors_cannot_have_one_name(topology: ms.Topology, events: ms.St
         inject(topology)
 
 
+def test_an_injector_cannot_have_the_name_of_the_fence(topology: ms.Topology) -> None:
+    """Both would be writers of one table."""
+    with refused("an injector cannot be called 'fence': its tables use the word themselves; choose another name"):
+        inject(topology, "fence")
+
+
 def test_two_computations_cannot_have_one_name(topology: ms.Topology) -> None:
     topology.compute("count", Count())
     with refused("two computations are called 'count'; a name keeps state apart: choose another"):

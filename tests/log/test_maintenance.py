@@ -191,6 +191,25 @@ def test_no_more_rows_are_merged_at_once_than_memory_should_hold(folder: Folder,
     assert values(folder) == sorted([*range(100), *range(100)])
 
 
+def test_no_more_bytes_are_merged_at_once_than_memory_should_hold(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow(folder, range(100))
+    whole = sum(file.size for file in live_files(DeltaTable(str(folder.table("mill"))), "mill"))
+    monkeypatch.setattr(maintenance, "COMPACT_SIZE", whole // 3)
+    all_read(folder)
+    assert 3 <= len(rewritten(folder)) <= 4
+
+
+def test_what_earlier_runs_left_is_merged_when_a_new_reader_has_caught_up(folder: Folder) -> None:
+    grow(folder, range(100))
+    all_read(folder)
+    keeper = Keeper(folder, "mill", readers=["mill", "deliver new"], retention=None, fence=1)
+    keeper.look_after()
+    assert len(live(folder)) == 100
+    write_json(folder.consumer("deliver new"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    keeper.look_after()
+    assert len(live(folder)) == 1
+
+
 def test_files_grow_no_younger_by_being_merged(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 1)

@@ -252,6 +252,14 @@ def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_p
         inputs.look()
     assert not is_finished(Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence))
     (read / "1").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/a%202.jsonl","timestamp":1,"batchId":1}}')
+    for place in ("offsets", "commits"):
+        (folder.checkpoint("inject clicks") / place).mkdir()
+        (folder.checkpoint("inject clicks") / place / "0").touch()
+    (folder.checkpoint("inject clicks") / "metadata").touch()
+    (folder.checkpoint("inject clicks") / "offsets" / "1").touch()
+    with pytest.raises(Died, match="stopped from outside"):  # both are planned, and the last batch is not done
+        inputs.look()
+    (folder.checkpoint("inject clicks") / "commits" / "1").touch()
     inputs.look()
     assert is_finished(Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence))
 

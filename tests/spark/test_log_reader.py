@@ -61,6 +61,13 @@ def test_a_delivery_whose_stream_has_no_record_yet_moves_on_with_the_log(folder:
     assert read_json(folder.consumer("deliver new"), dict[str, Position]) == {TABLE: Position(newest_version(table.path) + 1)}
 
 
+def test_a_delivery_goes_on_when_a_table_of_its_stream_is_gone(folder: Folder) -> None:
+    """That of an injector that was removed, whose dead letters it had looked for."""
+    taken = Taken({TABLE: Position(newest_version(folder.table(TABLE)) + 1), "injector gone": Position(7)})
+    start = msgspec.to_builtins(taken)
+    assert latest(folder, "dead letters", start) == start
+
+
 def test_a_delivery_that_was_stopped_before_its_first_epoch_can_be_started_again(folder: Folder) -> None:
     """It has read nothing, and the oldest versions are gone; it takes what the table holds."""
     for stream in ("dead letters", "s"):

@@ -61,7 +61,7 @@ def status(
 def read(
     at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
     stream: Annotated[str, typer.Argument(help="Such as per-second.counts; status lists them.")],
-    last: Annotated[int, typer.Option("--last", "-n", help="How many records.")] = 20,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many records.")] = 20,
 ) -> None:
     """The newest records of a stream as JSON lines, newest last."""
     from millstream.log.reading import newest_records

@@ -19,6 +19,11 @@ FORMAT = 1
 
 S = TypeVar("S")
 
+_MENDS = [
+    ((errno.ENOSPC, errno.EDQUOT), "make room and start again"),
+    ((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST), "name a folder that you may write to"),
+]
+
 
 class Pinned(msgspec.Struct, frozen=True):
     """What is fixed when a folder is first used: state and checkpoints depend on it."""
@@ -104,8 +109,8 @@ class Folder:
         except ConnectionError:
             raise
         except OSError as error:
-            mend = "make room and start again" if error.errno == errno.ENOSPC else "name a folder that you may write to"
-            raise LogError(f"{self.path} cannot be used: {error.strerror or error}; {mend}") from error
+            mend = next((f"; {how}" for those, how in _MENDS if error.errno in those), "")
+            raise LogError(f"{self.path} cannot be used: {error.strerror or error}{mend}") from error
 
 
 def read_json(path: Path, kind: type[S]) -> S | None:

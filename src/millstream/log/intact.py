@@ -86,11 +86,11 @@ def check_injector(folder: Folder, name: str, *, files: bool) -> None:
         )
 
 
-def files_read(checkpoint: Path) -> set[str]:
-    """The files that a query has taken from a folder, as its source has written them down."""
+def files_planned(checkpoint: Path) -> set[str]:
+    """The files that a query has taken into its batches, as its source writes them down before a batch runs."""
     found: set[str] = set()
     for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
-        for line in log.read_text().splitlines()[1:]:  # the first is a version
+        for line in log.read_text("utf-8").splitlines()[1:]:  # the first is a version
             found.add(unquote(urlsplit(msgspec.json.decode(line)["path"]).path))
     return found
 

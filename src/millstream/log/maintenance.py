@@ -9,10 +9,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
@@ -20,12 +22,24 @@ from deltalake.transaction import AddAction, RemoveAction
 from millstream.core.backlog import LogFile, Position
 from millstream.log.folder import Folder, read_json
 from millstream.log.staged import ROWS_A_FILE, read_records, stage
-from millstream.log.table import FENCE, NO_HOOKS, SCHEMA, described, make_durable, newest_note, newest_version, open_table, read_commit
+from millstream.log.table import (
+    FENCE,
+    NO_HOOKS,
+    SCHEMA,
+    commit_file,
+    described,
+    make_durable,
+    newest_note,
+    newest_version,
+    open_table,
+    read_commit,
+)
 from millstream.timestamp import Duration, Timestamp
 
 CHECKPOINT_EVERY = 20  # commits
 COMPACT_FROM = 64  # read small files of one stream
-COMPACT_ROWS = 1_000_000  # or this many rows together
+COMPACT_ROWS = 1_000_000  # or this many rows together; no more are merged at once
+COMPACT_SIZE = 32 << 20  # nor more bytes, as they lie on the disk
 SMALL = 4 << 20  # bytes
 COMMITS_KEPT = 200  # of those that every consumer has read
 HOURS_KEPT = 1  # of files that left the table, for those who are just reading them
@@ -102,11 +116,12 @@ class Keeper:
         live = {file.path for file in live_files(open_table(self._path), self._name)}
         manifests = "".join(manifest.read_text() for manifest in self._folder.manifests.glob("*.json"))
         published = max(self._epoch_before(newest_version(self._path) + 1), *map(epoch_of, live), -1)
+        known = published >= 0 or commit_file(self._path, 0).exists()  # else what said so is cleaned away
         left = []
         for file in self._path.glob(STAGED):
             name = str(file.relative_to(self._path))
             if name not in live and name not in manifests:
-                if epoch_of(name) > published:
+                if known and epoch_of(name) > published:
                     file.unlink()
                 else:
                     left.append((file.stat().st_mtime, file))
@@ -117,8 +132,9 @@ class Keeper:
         now = time.time()
         for file in files:
             path = self._path / file.path
-            os.utime(path, (now, now))
-            self._left.append((now, path))
+            with suppress(FileNotFoundError):  # then it is gone already, and nobody is to miss it any more
+                os.utime(path, (now, now))
+                self._left.append((now, path))
 
     def _delete(self) -> None:
         """Nobody reads any more what left the table long ago."""
@@ -134,6 +150,8 @@ class Keeper:
 
     def _compact(self, read: int) -> None:
         """Many small files that all have read become one, without any reader noticing."""
+        if read == 0:
+            return  # somebody has not begun
         if self._compacted is None:  # what earlier runs left
             upto = self._epoch_before(read)
             found: list[Small] = [file for file in live_files(open_table(self._path), self._name) if epoch_of(file.path) <= upto]
@@ -157,12 +175,12 @@ class Keeper:
         present = [live[file.path] for file in files if file.path in live]
         if len(present) < 2:
             return [*present]
-        whole = pa.concat_tables([read_records(self._path / file.path) for file in present]).sort_by("epoch")
+        whole = pa.concat_tables([read_records(self._path / file.path) for file in present])
         written = max(file.modified for file in present)  # they grow no younger by being merged: retention goes by it
         made = []
         for start in range(0, whole.num_rows, ROWS_A_FILE):  # each under the newest epoch that it holds
             part = whole.slice(start, ROWS_A_FILE)
-            made += stage(self._path, stream, part, epoch=part["epoch"][-1].as_py())
+            made += stage(self._path, stream, part, epoch=pc.max(part["epoch"]).as_py())
         actions: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, {"stream": stream}, int(written) // 1000, False, f.statistics()) for f in made
         ]
@@ -223,13 +241,15 @@ def _is_small(file: Small) -> bool:
 
 
 def _parts(files: list[Small]) -> Iterator[list[Small]]:
-    """The oldest first, as many at once as memory should hold."""
+    """The oldest first, no more at once than is merged at once."""
     part: list[Small] = []
+    rows = size = 0
     for file in sorted(files, key=lambda file: epoch_of(file.path)):
-        if part and sum(f.rows for f in part) + file.rows > COMPACT_ROWS:
+        if part and (rows + file.rows > COMPACT_ROWS or size + file.size > COMPACT_SIZE):
             yield part
-            part = []
+            part, rows, size = [], 0, 0
         part.append(file)
+        rows, size = rows + file.rows, size + file.size
     yield part
 
 

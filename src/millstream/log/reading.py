@@ -37,15 +37,18 @@ def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
         there = ", ".join(sorted({file.stream for _, file in files})) or "none yet"
         raise LogError(f"no record of a stream {stream!r} is in {folder.path}; streams with records: {there}")
     order = [("epoch", "ascending"), ("timestamp", "ascending"), ("sequence", "ascending")]
-    newest: pa.Table | None = None
+    found: list[pa.Table] = []
+    rows, oldest = 0, None
     for path, file in sorted(of_stream, key=lambda item: epoch_of(item[1].path), reverse=True):
-        if newest is not None and newest.num_rows == count and epoch_of(file.path) < newest["epoch"][0].as_py():
+        if oldest is not None and epoch_of(file.path) < oldest:
             break  # a file is named by the newest epoch that it holds
         records = read_records(path / file.path)
-        records = records.append_column("table", pa.array([path.name] * records.num_rows, pa.string()))
-        known = (records if newest is None else pa.concat_tables([newest, records])).sort_by(order)
-        newest = known.slice(max(0, known.num_rows - count))
-    assert newest is not None
+        found.append(records.append_column("table", pa.array([path.name] * records.num_rows, pa.string())))
+        rows += records.num_rows
+        if rows >= (count if oldest is None else 2 * count):
+            found = [pa.concat_tables(found).sort_by(order).slice(rows - count)]
+            rows, oldest = count, found[0]["epoch"][0].as_py()
+    newest = pa.concat_tables(found).sort_by(order).slice(max(0, rows - count))
     encode = msgspec.json.Encoder().encode
     for row in newest.to_pylist():
         id_ = f"{row['table']}/{row['epoch']}/{row['sequence']}"

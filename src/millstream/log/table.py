@@ -53,7 +53,8 @@ class _Add(msgspec.Struct):
     path: str
     size: int
     stats: str | None = None
-    dataChange: bool = True  # noqa: N815  (Delta's own spelling)
+    modificationTime: int = 0  # noqa: N815  (Delta's own spelling)
+    dataChange: bool = True  # noqa: N815
     partitionValues: dict[str, str | None] = {}  # noqa: N815
 
 
@@ -102,7 +103,7 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
                 said.append(("remove", action.remove.path))
             elif action.add is not None:
                 add, stream = action.add, action.add.partitionValues.get("stream") or ""
-                said.append(("add", add.path, add.size, stream, add.stats, add.dataChange))
+                said.append(("add", add.path, add.size, stream, add.modificationTime, add.stats, add.dataChange))
                 if add.dataChange:
                     stats, position = _decode_stats(add.stats or "{}"), Position(version, len(files))
                     files.append(LogFile(table, position, add.path, stream, stats.numRecords, add.size, _oldest(stats)))
@@ -123,7 +124,8 @@ def described(
     said: list[tuple[Any, ...]] = [("txn", writer, version) for writer, version in writers.items()]
     for action in actions:
         if isinstance(action, AddAction):
-            said.append(("add", action.path, action.size, action.partition_values["stream"], action.stats, action.data_change))
+            stream, when = action.partition_values["stream"], action.modification_time
+            said.append(("add", action.path, action.size, stream, when, action.stats, action.data_change))
         else:
             said.append(("remove", action.path))
     told = {} if note is None else {NOTE: note.decode()}

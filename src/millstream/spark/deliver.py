@@ -73,7 +73,7 @@ class LogReader(DataSourceStreamReader):
             scanned = taken
             while True:
                 rows, scanned = self._look(scanned)
-                if rows or sum(p.version - reached[table].version for table, p in scanned.positions.items()) > QUIET_COMMITS:
+                if rows or sum(scanned.positions[table].version - at.version for table, at in reached.items()) > QUIET_COMMITS:
                     return _offset(scanned)
                 if time.monotonic() >= deadline:
                     return start

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millstream.core.graph import table_of
 from millstream.errors import TopologyError
 from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
-from millstream.log.intact import check_injector, files_read
+from millstream.log.intact import check_injector, checkpoint_of, files_planned
 from millstream.log.table import Table
 from millstream.spark.datasource import InjectorSink
 from millstream.spark.inject import InjectorSettings, finish, is_finished
@@ -56,7 +56,7 @@ class Inputs:
                 elif feeder is None and self._injections[name].source.bounded:
                     self._finish(name)
                 else:
-                    raise _stopped(name)
+                    raise _cut_off(name)
 
     def drain(self) -> None:
         """Take in what the sources have now; those that can go on later are not ended."""
@@ -153,13 +153,19 @@ class Inputs:
         self.queries[name] = self._launcher.again(f"inject {name}", self.queries[name], error)
 
     def _finish(self, name: str) -> None:
-        """There will never be more: its low watermark is +∞ now. Spark's words for a query that has read all and for one that
-        somebody stopped are the same, so what it has read is looked at."""
-        unread = self._there.get(name, set()) - files_read(self._launcher.folder.checkpoint(f"inject {name}"))
-        if any(Path(file).exists() for file in unread):
-            raise _stopped(name)
+        """There will never be more: its low watermark is +∞ now."""
+        if name in self._there:
+            self._check_read(name)
         finish(self._table(name))
         del self.queries[name]
+
+    def _check_read(self, name: str) -> None:
+        """Spark's words for a query that has read all and for one that somebody stopped are the same: what it has planned must
+        be done, and be all that was there."""
+        checkpoint = checkpoint_of(self._launcher.folder, f"inject {name}")
+        unplanned = self._there[name] - files_planned(checkpoint.path)
+        if checkpoint.done < checkpoint.planned or any(Path(file).exists() for file in unplanned):
+            raise _cut_off(name)
 
     def _ends_itself(self, name: str) -> bool:
         """Its query does, when all is read. That of an iterable does not: only the feeder knows when there is no more."""
@@ -170,5 +176,5 @@ class Inputs:
         return Table(self._launcher.folder.table(table), table, self._launcher.fence)
 
 
-def _stopped(name: str) -> Died:
+def _cut_off(name: str) -> Died:
     return Died(where(f"inject {name}"), RuntimeError("its query was stopped from outside"), f"inject {name}")

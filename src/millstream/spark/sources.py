@@ -72,9 +72,10 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
 def files_there(source: FileSource[Any]) -> set[str]:
     """The files that a source has now, as far as their names tell: a pattern that Hadoop may read otherwise tells nothing."""
     parent, pattern = _split(source.path)
-    if any(sign in pattern for sign in "[]{}\\"):
+    if any(sign in pattern for sign in "[]{}\\") or Path(parent, "_spark_metadata").exists():  # then Spark goes by what that says
         return set()
-    return {os.path.normpath(file) for file in Path(parent).glob(pattern) if file.is_file() and not file.name.startswith((".", "_"))}
+    there = (file for file in Path(parent).glob(pattern) if file.is_file() and not file.name.startswith((".", "_")))
+    return {os.path.normpath(file) for file in there if not file.name.endswith("._COPYING_")}
 
 
 def _text(spark: SparkSession, parent: str, pattern: str, most: int, **others: str) -> DataFrame:

@@ -147,7 +147,8 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             table.update_incremental()
             if table.version() % CHECKPOINT_EVERY == 0:
                 table.create_checkpoint()
-                table.cleanup_metadata()  # as the table is told to: Delta's own way is a month
+                if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+                    table.cleanup_metadata()  # what is older than the table is told to keep: a month, by itself
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Files that no commit names are not part of the table."""
