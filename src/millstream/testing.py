@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
 from millstream.computation import Computation
 from millstream.core.backlog import Backlog, Limits, LogFile, Position
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrivals, Summary, Tally
+from millstream.core.epoch import Summary, Tally
 from millstream.core.extract import Extractor, FarFuture, Refused
 from millstream.core.graph import DEAD_LETTERS, MILL, compile_topology, table_of
 from millstream.core.low_watermark import LowWatermark, merge
@@ -21,6 +20,7 @@ from millstream.core.pages import Bucket, bucket_of
 from millstream.core.plan import Plan, Source, no_ledger, plan_epoch, read_ledger, read_source
 from millstream.core.route import Router
 from millstream.core.row import timers_of
+from millstream.core.shelf import Shelf, Stored, Waiting, arrivals_of
 from millstream.core.turn import EARLIEST, LATEST
 from millstream.errors import TopologyError
 from millstream.injector import Injected, Injection
@@ -36,67 +36,6 @@ BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
 SHOWN_RECORDS = 5  # of each stream, by `describe`
 SHOWN_CHARACTERS = 200  # of each value
-
-
-class _Stored(NamedTuple):
-    """A record as it lies in the log. Its id is table, epoch and sequence, numbered as on Spark: bucket, then place."""
-
-    id: tuple[str, int, int]
-    key: str
-    value: bytes
-    timestamp: Timestamp
-
-
-class _Shelf:
-    """The state of a bucket in a dictionary, with what an epoch has changed kept apart until it is committed."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-        self._changed: dict[str, bytes | None] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self._changed[key] if key in self._changed else self._kept.get(key)
-
-    def put(self, key: str, value: bytes) -> None:
-        self._changed[key] = value
-
-    def remove(self, key: str) -> None:
-        self._changed[key] = None
-
-    def commit(self) -> None:
-        for key, value in self._changed.items():
-            if value is None:
-                self._kept.pop(key, None)
-            else:
-                self._kept[key] = value
-        self._changed = {}
-
-    def forget(self) -> None:
-        """What was not committed is gone."""
-        self._changed = {}
-
-
-@dataclass(order=True, slots=True)
-class _Waiting:
-    timestamp: Timestamp
-    id: tuple[str, int, int]
-    input: int
-    key: str = field(compare=False)
-    value: bytes = field(compare=False)
-    error: str | None = field(compare=False)
-
-
-def _arrivals(records: list[_Waiting]) -> Arrivals:
-    arrivals = Arrivals()
-    for position, record in enumerate(records):
-        arrivals.inputs.append(record.input)
-        arrivals.keys.append(record.key)
-        arrivals.values.append(record.value)
-        arrivals.timestamps.append(record.timestamp)
-        arrivals.ids.append(record.id)
-        if record.error is not None:
-            arrivals.errors[position] = record.error
-    return arrivals
 
 
 class Driver:
@@ -117,9 +56,9 @@ class Driver:
         self._backlog = Backlog(self._graph.tables, self._read)
         self._sources = {name: Source() for name in self._graph.injections}
         self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
-        self._shelves = [_Shelf() for _ in range(BUCKETS)]
-        self._batches: dict[str, list[_Stored]] = {}
-        self._log: dict[str, list[_Stored]] = {name: [] for name in self._graph.streams}
+        self._shelves = [Shelf() for _ in range(BUCKETS)]
+        self._batches: dict[str, list[Stored]] = {}
+        self._log: dict[str, list[Stored]] = {name: [] for name in self._graph.streams}
         self._versions = dict.fromkeys(self._graph.tables, 0)
         self._undelivered: dict[str, list[LogFile]] = {table: [] for table in self._graph.tables}
         self._planned: tuple[Plan, list[LogFile]] | None = None
@@ -136,7 +75,7 @@ class Driver:
         self._graph.stream_of(stream)
         table, extractor = table_of(stream.name), self._extractors[stream.name]
         epoch, now = self._versions[table], self._now if self._told_time else END_OF_TIME
-        records: list[_Stored] = []
+        records: list[Stored] = []
         letters: list[DeadLetter] = []
         for value in values:
             try:
@@ -144,8 +83,8 @@ class Driver:
             except Refused as refused:
                 letters.append(_refuse(stream.injection, refused, value, f"{epoch}/0/{len(letters) + 1}"))
                 continue
-            records.append(_Stored((table, epoch, len(records)), found.key, encode_value(value), found.timestamp))
-        dead = [_Stored((table, epoch, n), "", encode_value(letter), self._now) for n, letter in enumerate(letters, len(records))]
+            records.append(Stored((table, epoch, len(records)), found.key, encode_value(value), found.timestamp))
+        dead = [Stored((table, epoch, n), "", encode_value(letter), self._now) for n, letter in enumerate(letters, len(records))]
         self._sources[stream.name].injected += len(records)
         self._sources[stream.name].dead += len(dead)
         self._commit(table, {stream.name: records, DEAD_LETTERS: dead})
@@ -160,7 +99,7 @@ class Driver:
             raise TopologyError(f"put: key is {key!r}; a key is text: use str(...)")
         table = plan.tables[-1]
         id_ = (table, self._versions[table], BUCKETS << 40 if table == MILL else 0)  # no bucket of the mill's has it
-        self._commit(table, {plan.name: [_Stored(id_, key, encode_value(value), timestamp)]})
+        self._commit(table, {plan.name: [Stored(id_, key, encode_value(value), timestamp)]})
         self.run()
 
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
@@ -244,7 +183,7 @@ class Driver:
             self._backlog.add(table, [file for file in files if file.position >= end], Position(self._versions[table]))
         return plan, again
 
-    def _attempt(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
+    def _attempt(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[Stored]]]:
         try:
             return self._work(plan, files)
         except Exception:
@@ -255,27 +194,27 @@ class Driver:
         for shelf in self._shelves:
             shelf.forget()
 
-    def _work(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[_Stored]]]:
+    def _work(self, plan: Plan, files: list[LogFile]) -> tuple[list[Summary], dict[str, list[Stored]]]:
         """Run an epoch; what it changes in the shelves is not committed yet."""
         summaries: list[Summary] = []
-        produced: dict[str, list[_Stored]] = {}
+        produced: dict[str, list[Stored]] = {}
         for bucket, records in sorted(self._arriving(plan, files).items()):
-            made, summary = self._mill.run(bucket, plan.header(), _arrivals(sorted(records)), self._shelves[bucket])
+            made, summary = self._mill.run(bucket, plan.header(), arrivals_of(sorted(records)), self._shelves[bucket])
             summaries.append(summary)
             columns = zip(made.streams, made.keys, made.values, made.timestamps, strict=True)
             for sequence, (stream, key, value, timestamp) in enumerate(columns, bucket << 40):
-                produced.setdefault(stream, []).append(_Stored((MILL, plan.epoch, sequence), key, value, timestamp))
+                produced.setdefault(stream, []).append(Stored((MILL, plan.epoch, sequence), key, value, timestamp))
         return summaries, produced
 
-    def _arriving(self, plan: Plan, files: list[LogFile]) -> dict[int, list[_Waiting]]:
+    def _arriving(self, plan: Plan, files: list[LogFile]) -> dict[int, list[Waiting]]:
         """What an epoch brings to each bucket; to one that only has a due timer, nothing."""
-        arriving: dict[int, list[_Waiting]] = {bucket: [] for bucket in plan.due}
+        arriving: dict[int, list[Waiting]] = {bucket: [] for bucket in plan.due}
         for file in files:
             batch = self._batches[file.path]
             for read in self._graph.readers(file.stream):
                 keys, errors = self._routers[read.index].keys([record.key for record in batch], [record.value for record in batch])
                 for n, (key, record) in enumerate(zip(keys, batch, strict=True)):
-                    waiting = _Waiting(record.timestamp, record.id, read.index, key, record.value, errors.get(n))
+                    waiting = Waiting(record.timestamp, record.id, read.index, key, record.value, errors.get(n))
                     arriving.setdefault(bucket_of(key, BUCKETS), []).append(waiting)
         return arriving
 
@@ -378,7 +317,7 @@ class Driver:
         idle_after = self._graph.injections[injector].low_watermark.idle_after
         source.marks = merge(source.marks, {partition: complete}, now=self._now, idle_after=idle_after)
 
-    def _commit(self, table: str, batches: dict[str, list[_Stored]]) -> None:
+    def _commit(self, table: str, batches: dict[str, list[Stored]]) -> None:
         """One version of a table: a file for each stream."""
         version = self._versions[table]
         self._versions[table] += 1
@@ -403,7 +342,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 
-def _oldest(records: list[_Stored]) -> Timestamp:
+def _oldest(records: list[Stored]) -> Timestamp:
     return min((record.timestamp for record in records), default=END_OF_TIME)
 
 

@@ -8,7 +8,7 @@ from millstream.core.epoch import Arrivals, Header
 from millstream.core.graph import compile_topology
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.mill import Mill
-from millstream.testing import _Shelf
+from millstream.core.shelf import Shelf
 from tests.core.alone import Event, inject
 
 
@@ -28,7 +28,7 @@ class Alarm(ms.Computation[None]):
 def test_a_record_can_still_cancel_a_timer_that_falls_due_in_its_epoch() -> None:
     topology = ms.Topology("test")
     topology.compute("alarm", Alarm()).reads(inject(topology))
-    mill, shelf = Mill(compile_topology(topology)), _Shelf()
+    mill, shelf = Mill(compile_topology(topology)), Shelf()
 
     def epoch(number: int, word: str | None, low_watermark: int) -> int:
         known = {"alarm": LowWatermark(ms.Timestamp(low_watermark), ms.Timestamp(low_watermark))}

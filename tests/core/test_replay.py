@@ -10,7 +10,7 @@ from millstream.core.epoch import Arrivals, Header
 from millstream.core.graph import compile_topology
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.mill import Mill
-from millstream.testing import _Shelf
+from millstream.core.shelf import Shelf
 from tests.core.alone import Event, inject
 
 
@@ -33,7 +33,7 @@ def test_a_computation_that_is_new_or_back_begins_with_the_next_epoch(carried: b
     known = {"old": start, "new": start} if carried else {"old": start}
     arrivals = Arrivals([0, 1], ["a", "a"], [encode_value(Event(word="x"))] * 2, [ms.Timestamp(1)] * 2, [("injector events", 0, 0)] * 2)
     header = Header(3, ms.Timestamp(0), known, {"old": ms.START_OF_TIME})
-    productions, summary = Mill(compile_topology(topology)).run(0, header, arrivals, _Shelf())
+    productions, summary = Mill(compile_topology(topology)).run(0, header, arrivals, Shelf())
     assert productions.streams == ["old.words"]
     assert set(summary.tallies) == {"old"}
 
