@@ -97,13 +97,12 @@ class DriverStage(Driver):
 class SparkStage:
     """On Spark."""
 
-    partitions = 1  # several buckets all the same; one more would make a small epoch half as long again
-
-    def __init__(self, topology: ms.Topology, at: Path, spark: SparkSession) -> None:
+    def __init__(self, topology: ms.Topology, at: Path, spark: SparkSession, partitions: int = 1) -> None:
+        self._partitions = partitions  # of one, several buckets all the same; one more makes a small epoch half as long again
         self._graph = compile_topology(topology)
         self._spark, self._folder = spark, Folder(at)
         self._folder.open()
-        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=self.partitions)
+        self._pinned = pin(self._folder, self._graph, buckets=4, partitions=self._partitions)
         self._sources = {name: Source() for name in self._graph.injections}
         self._epochs = dict.fromkeys(self._graph.injections, 0)
         self._clock = at.with_name("clock")
@@ -209,13 +208,13 @@ class SparkStage:
             str(self._folder.path),
             self._fence,
             self._pinned.buckets,
-            self.partitions,
+            self._partitions,
             100_000,
             1 << 28,
             pack(self._graph),
             clock=str(self._clock),
         )
-        with query_settings(self._spark, partitions=self.partitions):
+        with query_settings(self._spark, partitions=self._partitions):
             self._query = start_mill(self._spark, settings, name=f"{self._graph.name} {self._pinned.id[:6]} mill")
 
     def _settle(self) -> None:

@@ -31,7 +31,6 @@ CRASHES = 2
 class Hasty(SparkStage):
     """Waits for nothing until somebody reads: the mill cuts its epochs where it will. It is torn down in the middle of one."""
 
-    partitions = 2
     torn: tuple[int, ...] = ()  # the epochs; 0 for none
 
     def crash(self) -> None:
@@ -88,14 +87,16 @@ def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
     return [entry for entry, _ in found]
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
-def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "partitions"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.soak), pytest.param(3, 2, marks=pytest.mark.soak)]
+)
+def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int, partitions: int) -> None:
     chance = random.Random(seed)
     case = side_by_side([case_of(chance) for _ in range(CASES)], crashes=CRASHES, chance=chance)
     stages: list[Hasty] = []
 
     def perform(topology: ms.Topology) -> Hasty:
-        stages.append(Hasty(topology, tmp_path / "mill", spark))
+        stages.append(Hasty(topology, tmp_path / "mill", spark, partitions))
         stages[-1].begin()
         return stages[-1]
 
