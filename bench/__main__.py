@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--limit", type=float, default=1_200, help="seconds that a contestant has")
-    parser.add_argument("--epochs", type=int, default=10_000, help="for log; 100,000 takes half an hour")
+    parser.add_argument("--epochs", type=int, default=10_000, help="for log; 100,000 takes three quarters of an hour")
     told = parser.parse_args()
     wanted = told.what or ["counts", "log", "idle"]
     if "counts" in wanted:
