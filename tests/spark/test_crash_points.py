@@ -46,14 +46,9 @@ def die(base: Path, point: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        pytest.param(["after the manifest"], id="one point"),
-        pytest.param(["after an injector's commit", *STANDS, "after a delivery's commit"], id="every point", marks=pytest.mark.soak),
-    ],
-)
-def test_a_run_killed_at_named_points_of_an_epoch_loses_nothing_and_doubles_nothing(tmp_path: Path, points: list[str]) -> None:
+@pytest.mark.soak
+def test_a_run_killed_at_every_point_of_an_epoch_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    points = ["after an injector's commit", *STANDS, "after a delivery's commit"]
     files = 5 + 3 * len(points)
     write_clicks(tmp_path / "clicks", records=1_000 * files, files=files, seed=5)
     for point in points:
