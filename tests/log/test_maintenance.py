@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,6 +30,22 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
+_grown: list[Path] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A log that most tests begin with; it is made once."""
+    _grown.append(tmp_path_factory.mktemp("grown"))
+    grow(Folder(_grown[0]), range(100))
+    yield
+    _grown.clear()
+
+
+def a_hundred_epochs(folder: Folder) -> None:
+    shutil.copytree(_grown[0], folder.path, dirs_exist_ok=True)
+
+
 def grow(folder: Folder, epochs: range) -> None:
     table = made(folder.table("mill")) if epochs.start == 0 else maintenance_table(folder)
     for epoch in epochs:
@@ -43,7 +61,7 @@ def values(folder: Folder) -> list[int]:
 
 
 def test_read_files_are_compacted_and_the_records_stay(folder: Folder) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     version = newest_version(folder.table("mill")) + 1
     write_json(folder.consumer("mill"), {"mill": Position(version)})
     before = values(folder)
@@ -81,7 +99,7 @@ def test_a_checkpoint_forgets_what_left_the_table(folder: Folder, monkeypatch: p
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_left_the_table_is_deleted_an_hour_later(folder: Folder, monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     for file in files_of(folder):
         os.utime(folder.table("mill") / file, (0, 0))  # they are old, and leave now
     write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
@@ -104,7 +122,7 @@ def test_what_left_the_table_is_deleted_an_hour_later(folder: Folder, monkeypatc
 
 
 def test_what_a_consumer_has_not_read_stays_as_it_is(folder: Folder) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     write_json(folder.consumer("mill"), {"mill": Position(102)})
     write_json(folder.consumer("slow"), {"mill": Position(12)})
     assert consumed(folder, "mill") == 12
@@ -174,7 +192,7 @@ def rewritten(folder: Folder) -> set[str]:
 def test_files_that_are_full_are_not_written_again_at_every_start(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "ROWS_A_FILE", 2)
     monkeypatch.setattr("millstream.log.staged.ROWS_A_FILE", 2)
-    grow(folder, range(100))  # two rows an epoch: full already, though they are not large
+    a_hundred_epochs(folder)  # two rows an epoch: full already, though they are not large
     all_read(folder)
     assert rewritten(folder) == set()
 
@@ -184,7 +202,7 @@ def test_no_more_rows_are_merged_at_once_than_memory_should_hold(folder: Folder,
     merged = list[int]()
     real = maintenance.stage
     monkeypatch.setattr(maintenance, "stage", lambda *given, **told: merged.append(given[2].num_rows) or real(*given, **told))
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     all_read(folder)
     assert len(rewritten(folder)) == len(merged) == 4
     assert merged == [50] * 4
@@ -192,7 +210,7 @@ def test_no_more_rows_are_merged_at_once_than_memory_should_hold(folder: Folder,
 
 
 def test_no_more_bytes_are_merged_at_once_than_memory_should_hold(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     whole = sum(file.size for file in live_files(DeltaTable(str(folder.table("mill"))), "mill"))
     monkeypatch.setattr(maintenance, "COMPACT_SIZE", whole // 3)
     all_read(folder)
@@ -200,7 +218,7 @@ def test_no_more_bytes_are_merged_at_once_than_memory_should_hold(folder: Folder
 
 
 def test_what_earlier_runs_left_is_merged_when_a_new_reader_has_caught_up(folder: Folder) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     all_read(folder)
     keeper = Keeper(folder, "mill", readers=["mill", "deliver new"], retention=None, fence=1)
     keeper.look_after()
@@ -226,7 +244,7 @@ def test_files_grow_no_younger_by_being_merged(folder: Folder, monkeypatch: pyte
 def test_the_newest_records_are_found_among_merged_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (maintenance, staging):
         monkeypatch.setattr(module, "ROWS_A_FILE", 50)
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     write_json(folder.pinned, Pinned("t", "id", str(folder.path), [0], 1))
     all_read(folder)
     assert len(rewritten(folder)) == 4
@@ -249,7 +267,7 @@ def test_a_file_that_an_older_run_was_slow_to_commit_is_not_deleted(folder: Fold
 
 
 def test_a_keeper_whose_run_has_lost_the_table_changes_nothing_in_it(folder: Folder) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     all_read(folder)
     keeper = Keeper(folder, "mill", readers=["mill"], retention=0 * ms.SECOND, fence=1)
     Table(folder.table("mill"), "mill", 2).raise_fence()
@@ -259,7 +277,7 @@ def test_a_keeper_whose_run_has_lost_the_table_changes_nothing_in_it(folder: Fol
 
 
 def test_a_reader_that_has_not_said_how_far_it_is_has_read_nothing(folder: Folder) -> None:
-    grow(folder, range(100))
+    a_hundred_epochs(folder)
     all_read(folder)
     write_json(folder.consumer("deliver torn"), {"another table": Position(7)})
     assert consumed(folder, "mill", ["mill"]) == 102

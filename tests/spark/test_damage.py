@@ -221,10 +221,8 @@ def newest(folder: Path, pattern: str = "[0-9]*") -> Path:
 
 # The tests.
 
-CHECKPOINTS = ("inject clicks", "mill", "deliver out")
 
-
-@pytest.mark.parametrize("query", CHECKPOINTS)
+@pytest.mark.parametrize("query", ["mill", *(pytest.param(query, marks=pytest.mark.soak) for query in ("inject clicks", "deliver out"))])
 def test_a_damaged_checkpoint_is_refused_by_name(query: str, place: Place) -> None:
     checkpoint = place.at / "checkpoints" / query
     offset, commit, metadata = newest(checkpoint / "offsets"), newest(checkpoint / "commits"), checkpoint / "metadata"

@@ -24,9 +24,6 @@ from tests.core.topologies import Case, Crash, Finish, Promise, Read, Send, Step
 
 pytestmark = pytest.mark.spark
 
-CASES = 12  # in one run
-CRASHES = 2
-
 
 class Hasty(SparkStage):
     """Waits for nothing until somebody reads: the mill cuts its epochs where it will. It is torn down in the middle of one."""
@@ -88,11 +85,11 @@ def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "partitions"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.soak), pytest.param(3, 2, marks=pytest.mark.soak)]
+    ("seed", "cases", "partitions"), [(1, 8, 1), *(pytest.param(seed, 12, 2, marks=pytest.mark.soak) for seed in (2, 3, 4))]
 )
-def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int, partitions: int) -> None:
+def test_tens_of_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int, cases: int, partitions: int) -> None:
     chance = random.Random(seed)
-    case = side_by_side([case_of(chance) for _ in range(CASES)], crashes=CRASHES, chance=chance)
+    case = side_by_side([case_of(chance) for _ in range(cases)], crashes=2, chance=chance)
     stages: list[Hasty] = []
 
     def perform(topology: ms.Topology) -> Hasty:
