@@ -17,11 +17,11 @@ from millstream.core.low_watermark import Mark
 from millstream.core.plan import Ledger, Plan, Source, before_all
 from millstream.core.row import Minima
 from millstream.errors import Fenced, LogError
-from millstream.log.folder import Folder, write_json
+from millstream.log.folder import Folder, read_json, write_json
 from millstream.log.staged import RECORDS, StagedFile, stage
 from millstream.log.table import Table, tail
 from millstream.spark.owner import take_over
-from millstream.spark.planner import Manifest, Planner, find_manifest, manifest_path
+from millstream.spark.planner import Manifest, MillState, Planner, find_manifest, manifest_path
 from tests.spark.clicks import Click, Count, T
 
 CLICKS = table_of("clicks")
@@ -165,15 +165,19 @@ def test_a_commit_that_an_epoch_took_half_of_is_gone_on_with_where_it_was_left(s
 
 
 def test_an_input_that_had_ended_has_ended_for_the_next_run_too(scene: Scene, first: Plan) -> None:
+    """Else a run that is to end when all is done would never know that it is."""
     scene.record(0)
     scene.inject(1, epoch=0, finished=True)
-    second = scene.next(first)
-    assert second is not None
-    scene.record(1)
+    last, plan = first, scene.next(first)
+    while plan is not None:
+        scene.record(plan.epoch)
+        last, plan = plan, scene.next(plan)
+    assert last.promises["clicks"] == ms.END_OF_TIME
     scene.begin()
-    third = scene.next(second)
-    assert third is not None
-    assert third.promises["clicks"] == ms.END_OF_TIME
+    assert scene.next(last) is None
+    state = read_json(scene.folder.run / "mill.json", MillState)
+    assert state is not None
+    assert (state.fence, state.drained) == (scene.fence, True)
 
 
 def test_a_partition_that_falls_silent_makes_an_epoch_due_when_its_time_is_over(tmp_path: Path) -> None:
