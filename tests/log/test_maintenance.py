@@ -74,6 +74,10 @@ def test_read_files_are_compacted_and_the_records_stay(folder: Folder) -> None:
     assert list(folder.table("mill").glob("_delta_log/*.checkpoint.parquet"))
 
 
+def all_read(folder: Folder) -> None:
+    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+
+
 def files_of(folder: Folder) -> set[str]:
     return {str(file.relative_to(folder.table("mill"))) for file in folder.table("mill").glob("[0-9]*/*")}
 
@@ -87,7 +91,7 @@ def test_a_checkpoint_forgets_what_left_the_table(folder: Folder, monkeypatch: p
     monkeypatch.setattr("millstream.log.table.REMEMBERED", {"delta.deletedFileRetentionDuration": "interval 1 milliseconds"})
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 1)
     grow(folder, range(100))
-    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    all_read(folder)
     keeper = Keeper(folder, "mill", readers=["mill"], retention=None, fence=1)
     for _ in range(2):  # what the first merges the next forgets
         keeper.look_after()
@@ -102,7 +106,7 @@ def test_what_left_the_table_is_deleted_an_hour_later(folder: Folder, monkeypatc
     a_hundred_epochs(folder)
     for file in files_of(folder):
         os.utime(folder.table("mill") / file, (0, 0))  # they are old, and leave now
-    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+    all_read(folder)
     keeper = Keeper(folder, "mill", readers=["mill"], retention=None, fence=1)
     keeper.look_after()
     before = files_of(folder)
@@ -138,7 +142,7 @@ def test_versions_before_the_checkpoint_are_cleaned_away(folder: Folder, monkeyp
     keeper = None
     for start in range(0, 100, 20):
         grow(folder, range(start, start + 20))
-        write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+        all_read(folder)
         keeper = keeper or Keeper(folder, "mill", readers=["mill"], retention=None, fence=1)
         keeper.look_after()
     assert len(list(folder.table("mill").glob("_delta_log/*.json"))) < 50
@@ -176,10 +180,6 @@ def test_a_table_whose_files_all_have_left_is_told_from_one_that_never_had_any(f
     before = files_of(folder)
     Keeper(folder, "mill", readers=["mill"], retention=None, fence=1)
     assert files_of(folder) == before != set()
-
-
-def all_read(folder: Folder) -> None:
-    write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
 
 
 def rewritten(folder: Folder) -> set[str]:
@@ -296,7 +296,7 @@ def test_the_number_of_live_files_does_not_follow_the_epochs(folder: Folder) -> 
     keeper = None
     for start in range(0, 200, 40):
         grow(folder, range(start, start + 40))
-        write_json(folder.consumer("mill"), {"mill": Position(newest_version(folder.table("mill")) + 1)})
+        all_read(folder)
         keeper = keeper or Keeper(folder, "mill", readers=["mill"], retention=None, fence=1)
         keeper.look_after()
     assert len(live_files(DeltaTable(str(folder.table("mill"))), "mill")) <= 64

@@ -57,3 +57,18 @@ def inject(topology: ms.Topology, values: Iterable[Click], name: str = "clicks",
         "low_watermark": ms.BoundedDisorder(ms.SECOND),
     }
     return topology.inject(name, ms.values(list(values), Click), **{**defaults, **told})  # type: ignore[arg-type]
+
+
+def counted_by_page(*, idle_after: ms.Duration) -> ms.Topology:
+    """Clicks whose pages are the partitions of their source, counted by user."""
+    topology = ms.Topology("pages")
+    clicks = topology.inject(
+        "clicks",
+        ms.values([], Click),
+        key=lambda c: c.user,
+        timestamp=lambda c: c.at,
+        partition=lambda c: c.page,
+        low_watermark=ms.BoundedDisorder(ms.SECOND, idle_after=idle_after),
+    )
+    topology.compute("count", Count()).reads(clicks)
+    return topology

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from millstream.spark.ship import pack
 from millstream.spark.spool import Feeder
 from millstream.spark.targets import DeliverySettings, writer_for
 from millstream.spark.wire import ARRIVALS, read_arrivals, to_blob
-from tests.spark.clicks import Click, Count, T, inject
+from tests.spark.clicks import Count, T, counted_by_page, inject
 
 CLICKS = table_of("clicks")
 
@@ -50,7 +51,7 @@ def folder(tmp_path: Path) -> Folder:
     return found
 
 
-def injected(folder: Folder, *, upto: dict[str, int], heard: ms.Timestamp | None = None) -> Injected:
+def injected(folder: Folder, *, upto: dict[str, int]) -> Injected:
     """What the tasks of an injector leave: one record."""
     record = pa.table([["a"], ["1"], pa.array([int(T)], pa.int64()).cast(MICROSECONDS), pa.array([0]), pa.array([0])], schema=RECORDS)
     files = stage(folder.table(CLICKS), "clicks", record, epoch=0)
@@ -69,11 +70,7 @@ def test_an_epoch_that_an_injector_commits_again_is_there_once(folder: Folder, g
 
 def test_partitions_that_are_idle_are_forgotten_in_the_log(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may come and go for ever, and every commit says what is known of all."""
-    topology = ms.Topology("commits")
-    policy = ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND)
-    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "partition": lambda c: c.page, "low_watermark": policy}
-    topology.compute("count", Count()).reads(topology.inject("clicks", ms.values([], Click), **told))  # type: ignore[arg-type]
-    graph = compile_topology(topology)
+    graph = compile_topology(counted_by_page(idle_after=10 * ms.SECOND))
     settings = InjectorSettings(str(folder.path), take_over(folder, graph), "clicks", pack(graph), "r")
     for epoch in range(50):
         monkeypatch.setattr(injecting, "_now", lambda epoch=epoch: T + epoch * ms.SECOND)
@@ -115,21 +112,13 @@ def test_a_value_that_does_not_fit_a_delivery_is_named(
     tmp_path: Path, folder: Folder, graph: Graph, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
     monkeypatch.setattr(targets, "_part", lambda: 0)
-    monkeypatch.setattr("millstream.spark.targets.reported", as_it_is)
+    monkeypatch.setattr(targets, "reported", nullcontext)  # the error itself
     settings = DeliverySettings(str(folder.path), "id", "out", "count.counts", ("mill",), pack(graph), "r", str(tmp_path / "out"))
     writer = writer_for(msgspec.json.encode(settings).decode())
     with pytest.raises(
         ms.RecordError, match=r"record mill/3/1 of stream 'count.counts', key 'k1': its value does not fit .* widen the type"
     ):
         writer.write(iter([delivered("1", bad, "2")]))
-
-
-class as_it_is:  # noqa: N801
-    """In place of `reported`: the error itself."""
-
-    def __init__(self, what: str) -> None: ...
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 def test_a_run_that_was_overtaken_leaves_no_manifest(folder: Folder, graph: Graph) -> None:

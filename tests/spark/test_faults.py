@@ -25,15 +25,11 @@ from pyspark.errors import StreamingQueryException
 import millstream as ms
 from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
-from millstream.core.graph import MILL, compile_topology, table_of
+from millstream.core.graph import MILL, compile_topology
 from millstream.core.plan import Ledger
 from millstream.log.folder import Folder
-from millstream.log.table import Table, tail
-from millstream.spark.inject import is_finished
-from millstream.spark.inputs import Inputs
-from millstream.spark.launch import Died, Launcher
-from millstream.spark.owner import pin, take_over
-from millstream.spark.sources import files_there
+from millstream.log.table import tail
+from millstream.spark.owner import pin
 from tests.conformance.stages import DriverStage
 from tests.spark.clicks import Click, Count, T, click, write_lines
 from tests.waiting import wait_until
@@ -199,77 +195,6 @@ def test_a_run_that_died_while_spark_wrote_its_first_offsets_begins(tmp_path: Pa
     started(topology).drain()
     assert rows(out) == counted("anna")
     assert not list(made.path.rglob("*a1b2*"))
-
-
-def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path) -> None:
-    """Spark's words for a query that was stopped and for one that has read all are the same."""
-    folder = Folder(tmp_path / "mill")
-    folder.open()
-    topology = ms.Topology("stopped")
-    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    count = Count()
-    topology.compute("count", count).reads(topology.inject("clicks", ms.files(f"{tmp_path}/*.jsonl", Click, bounded=True), **told))
-    graph = compile_topology(topology)
-    pinned = pin(folder, graph, buckets=1, partitions=1)
-    launcher = Launcher(None, folder, graph, "", pinned, take_over(folder, graph), ms.Options())  # type: ignore[arg-type]
-
-    class Whole:
-        def awaitTermination(self) -> None: ...
-
-        def stop(self) -> None: ...
-
-    class Cut(Whole):
-        def awaitTermination(self) -> None:
-            inputs.stop()
-
-    table = Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence)
-    for cut, finished in ((Cut(), False), (Whole(), True)):
-        inputs = Inputs(launcher, run="r", must_end=False)
-        inputs.queries["clicks"] = cut  # type: ignore[assignment]
-        inputs.drain()
-        assert is_finished(table) == finished
-
-
-def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_path: Path) -> None:
-    """It has read one of two files; the other would never be read."""
-    folder = Folder(tmp_path / "mill")
-    folder.open()
-    for name in ("1", "a 2"):
-        write_lines(tmp_path / "clicks" / f"{name}.jsonl", [click("anna", 1)])
-    topology, count = ms.Topology("stopped"), Count()
-    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    source = ms.files(f"{tmp_path}/clicks/*.jsonl", Click, bounded=True)
-    topology.compute("count", count).reads(topology.inject("clicks", source, **told))
-    graph = compile_topology(topology)
-    launcher = Launcher(None, folder, graph, "", pin(folder, graph, buckets=1, partitions=1), take_over(folder, graph), ms.Options())  # type: ignore[arg-type]
-    inputs = Inputs(launcher, run="r", must_end=False)
-    inputs._there["clicks"] = files_there(source)  # type: ignore[arg-type]
-    inputs.queries["clicks"] = Ended()  # type: ignore[assignment]
-    read = folder.checkpoint("inject clicks") / "sources" / "0"
-    read.mkdir(parents=True)
-    (read / "0").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/1.jsonl","timestamp":1,"batchId":0}}')
-    with pytest.raises(Died, match="stopped from outside"):
-        inputs.look()
-    assert not is_finished(Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence))
-    (read / "1").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/a%202.jsonl","timestamp":1,"batchId":1}}')
-    for place in ("offsets", "commits"):
-        (folder.checkpoint("inject clicks") / place).mkdir()
-        (folder.checkpoint("inject clicks") / place / "0").touch()
-    (folder.checkpoint("inject clicks") / "metadata").touch()
-    (folder.checkpoint("inject clicks") / "offsets" / "1").touch()
-    with pytest.raises(Died, match="stopped from outside"):  # both are planned, and the last batch is not done
-        inputs.look()
-    (folder.checkpoint("inject clicks") / "commits" / "1").touch()
-    inputs.look()
-    assert is_finished(Table(folder.table(table_of("clicks")), table_of("clicks"), launcher.fence))
-
-
-class Ended:
-    """A query that has come to its end, as Spark shows it."""
-
-    isActive = False  # noqa: N815
-
-    def exception(self) -> None: ...
 
 
 def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_ahead(

@@ -22,7 +22,7 @@ from millstream.log.staged import RECORDS, StagedFile, stage
 from millstream.log.table import Table, tail
 from millstream.spark.owner import take_over
 from millstream.spark.planner import Manifest, MillState, Planner, find_manifest, manifest_path
-from tests.spark.clicks import Click, Count, T
+from tests.spark.clicks import Click, Count, T, counted_by_page
 
 CLICKS = table_of("clicks")
 
@@ -182,11 +182,7 @@ def test_an_input_that_had_ended_has_ended_for_the_next_run_too(scene: Scene, fi
 
 def test_a_partition_that_falls_silent_makes_an_epoch_due_when_its_time_is_over(tmp_path: Path) -> None:
     """Nothing comes, and the planner does not plan until then."""
-    topology = ms.Topology("planned")
-    policy = ms.BoundedDisorder(ms.SECOND, idle_after=10 * ms.SECOND)
-    told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "partition": lambda c: c.page, "low_watermark": policy}
-    topology.compute("count", Count()).reads(topology.inject("clicks", ms.values([], Click), **told))  # type: ignore[arg-type]
-    scene = Scene(tmp_path / "mill", compile_topology(topology))
+    scene = Scene(tmp_path / "mill", compile_topology(counted_by_page(idle_after=10 * ms.SECOND)))
     plan = scene.next(before_all(scene.graph))
     scene.record(0)
     table = Table(scene.folder.table(CLICKS), CLICKS, scene.fence)

@@ -92,16 +92,19 @@ def _values(packed: str, stream: str) -> Values:
     return Values(stream, value_decoder(kind), column(kind))
 
 
+_UNFIT = (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, TypeError)
+
+
 def for_all(change: Callable[[list[str]], T], records: pa.Table, stream: str) -> T:
     """What becomes of the values of records; if one of them is to blame that nothing does, it is named."""
     texts = records["value"].to_pylist()
     try:
         return change(texts)
-    except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, TypeError):
+    except _UNFIT:
         for n, text in enumerate(texts):
             try:
                 change([text])
-            except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+            except _UNFIT as error:
                 where = f"record {records['id'][n].as_py()} of stream {stream!r}, key {records['key'][n].as_py()!r}"
                 why = f"its value does not fit the type of the stream: {error}; widen the type, and start again"
                 raise RecordError(where, why) from error
