@@ -21,7 +21,7 @@ from millstream.core.plan import Plan, Source, no_ledger, plan_epoch, read_ledge
 from millstream.core.route import Router
 from millstream.core.row import timers_of
 from millstream.core.shelf import Shelf, Stored, Waiting, arrivals_of
-from millstream.core.turn import EARLIEST, LATEST
+from millstream.core.turn import EARLIEST, LATEST, no_moment, no_text
 from millstream.errors import TopologyError
 from millstream.injector import Injected, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
@@ -96,7 +96,7 @@ class Driver:
         if not EARLIEST <= _moment("timestamp", timestamp) <= LATEST:
             raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record")
         if not isinstance(key, str):
-            raise TopologyError(f"put: key is {key!r}; a key is text: use str(...)")
+            raise no_text("put", "key", key)
         table = plan.tables[-1]
         id_ = (table, self._versions[table], BUCKETS << 40 if table == MILL else 0)  # no bucket of the mill's has it
         self._commit(table, {plan.name: [Stored(id_, key, encode_value(value), timestamp)]})
@@ -334,7 +334,7 @@ class Driver:
 
 def _moment(what: str, told: Timestamp) -> Timestamp:
     if type(told) is not int or not START_OF_TIME <= told <= END_OF_TIME:  # type: ignore[comparison-overlap]
-        raise TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+        raise no_moment(what, told)
     return told
 
 

@@ -20,7 +20,8 @@ from millstream.core.plan import Ledger, Plan
 from millstream.core.row import Minima, timers_of
 from millstream.testing import Driver
 from tests import invariants as law
-from tests.core.topologies import SECOND, Adding, Case, Item, Kept, Lap, Node, Read, Sum, build, cases, diary_of, fold, play
+from tests.core.cases import SECOND, Case, Item, Node, Read, cases, fold
+from tests.core.topologies import Adding, Kept, Lap, Sum, build, diary_of, play
 
 _decode = msgspec.json.Decoder(Item).decode
 _decode_lap = msgspec.json.Decoder(Lap).decode

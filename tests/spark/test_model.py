@@ -20,7 +20,8 @@ from millstream.core.graph import compile_topology
 from tests import invariants as law
 from tests.checker import Checker
 from tests.conformance.stages import SparkStage
-from tests.core.topologies import Case, Crash, Finish, Promise, Read, Send, Step, case_of, diary_of, fold, play
+from tests.core.cases import Case, Crash, Finish, Promise, Read, Send, Step, case_of, fold
+from tests.core.topologies import diary_of, play
 
 pytestmark = pytest.mark.spark
 

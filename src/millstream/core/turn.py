@@ -22,6 +22,14 @@ LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
 MOST_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
 
 
+def no_moment(what: str, told: object) -> TopologyError:
+    return TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+
+
+def no_text(call: str, what: str, told: object) -> TopologyError:
+    return TopologyError(f"{call}: {what} is {told!r}; a {what} is text: use str(...)")
+
+
 class Turn:
     """What the engine lends a computation. Made once a worker for each computation; `begin` for each bucket and epoch.
 
@@ -87,9 +95,7 @@ class Turn:
 
     def produce(self, attribute: str, value: Any, timestamp: Timestamp, key: str | None) -> None:
         if type(timestamp) is not int:  # type: ignore[comparison-overlap]
-            raise TopologyError(
-                f"{attribute}.produce: timestamp is {timestamp!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)"
-            )
+            raise no_moment(f"{attribute}.produce: timestamp", timestamp)
         if not EARLIEST <= timestamp <= LATEST:
             raise TopologyError(
                 f"{attribute}.produce: timestamp is {describe(timestamp)}, no time for a record; when the input has ended, "
@@ -98,18 +104,18 @@ class Turn:
         if key is None:
             key = self.key
         elif type(key) is not str:
-            raise TopologyError(f"{attribute}.produce: key is {key!r}; a key is text: use str(...)")
+            raise no_text(f"{attribute}.produce", "key", key)
         # Encoded now, so that a value changed later is sent as it was.
         self._productions.add(self._plan.outputs[attribute], key, encode_value(value), timestamp)
         self.tally.produced += 1
 
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
         if type(tag) is not str:
-            raise TopologyError(f"set_timer: tag is {tag!r}; a tag is text: use str(...)")
+            raise no_text("set_timer", "tag", tag)
         if hold is not None and (type(hold) is not int or not START_OF_TIME <= hold <= END_OF_TIME):  # type: ignore[comparison-overlap]
-            raise TopologyError(f"set_timer({tag!r}): hold is {hold!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+            raise no_moment(f"set_timer({tag!r}): hold", hold)
         if type(at) is not int or not START_OF_TIME <= at <= END_OF_TIME:  # type: ignore[comparison-overlap]
-            raise TopologyError(f"set_timer({tag!r}): at is {at!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+            raise no_moment(f"set_timer({tag!r}): at", at)
         if clock.__class__ is not Clock:
             raise TopologyError(f"set_timer({tag!r}): clock is {clock!r}; give ms.Clock.LOW_WATERMARK or ms.Clock.WALL")
         wall = clock is Clock.WALL

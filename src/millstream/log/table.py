@@ -55,7 +55,15 @@ class _Add(msgspec.Struct):
     stats: str | None = None
     modificationTime: int = 0  # noqa: N815  (Delta's own spelling)
     dataChange: bool = True  # noqa: N815
-    partitionValues: dict[str, str | None] = {}  # noqa: N815
+    partitionValues: Mapping[str, str | None] = {}  # noqa: N815
+
+    @property
+    def stream(self) -> str:
+        return self.partitionValues.get("stream") or ""
+
+    def said(self) -> tuple[Any, ...]:
+        """What a checksum covers of it."""
+        return ("add", self.path, self.size, self.stream, self.modificationTime, self.stats, self.dataChange)
 
 
 class _Remove(msgspec.Struct):
@@ -102,11 +110,11 @@ def read_commit(path: Path, table: str, version: int) -> Commit | None:
             elif action.remove is not None:
                 said.append(("remove", action.remove.path))
             elif action.add is not None:
-                add, stream = action.add, action.add.partitionValues.get("stream") or ""
-                said.append(("add", add.path, add.size, stream, add.modificationTime, add.stats, add.dataChange))
+                add = action.add
+                said.append(add.said())
                 if add.dataChange:
                     stats, position = _decode_stats(add.stats or "{}"), Position(version, len(files))
-                    files.append(LogFile(table, position, add.path, stream, stats.numRecords, add.size, _oldest(stats)))
+                    files.append(LogFile(table, position, add.path, add.stream, stats.numRecords, add.size, _oldest(stats)))
     except (msgspec.MsgspecError, KeyError, ValueError) as error:
         raise LogError(_damaged(file, str(error))) from error
     if info is None:
@@ -124,8 +132,8 @@ def described(
     said: list[tuple[Any, ...]] = [("txn", writer, version) for writer, version in writers.items()]
     for action in actions:
         if isinstance(action, AddAction):
-            stream, when = action.partition_values["stream"], action.modification_time
-            said.append(("add", action.path, action.size, stream, when, action.stats, action.data_change))
+            added = _Add(action.path, action.size, action.stats, action.modification_time, action.data_change, action.partition_values)
+            said.append(added.said())
         else:
             said.append(("remove", action.path))
     told = {} if note is None else {NOTE: note.decode()}

@@ -111,8 +111,8 @@ def for_all(change: Callable[[list[str]], T], records: pa.Table, stream: str) ->
         raise
 
 
-class DeltaWriter(DataSourceStreamArrowWriter):
-    """Files in tasks, one commit an epoch. A repeated epoch is known by its transaction and skipped."""
+class _TargetWriter(DataSourceStreamArrowWriter):
+    """A task leaves a file with what came to it, or none."""
 
     def __init__(self, settings: DeliverySettings) -> None:
         self._settings = settings
@@ -120,13 +120,22 @@ class DeltaWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         with reported(f"delivery {self._settings.delivery!r}"):
             batches = [batch for batch in iterator if batch.num_rows]
-            if not batches:
-                return Written(_part())
-            table = _values(self._settings.graph, self._settings.stream).table(batches)
-            target = Path(self._settings.target)
-            target.mkdir(parents=True, exist_ok=True)
-            name = f"{uuid.uuid4().hex}.parquet"
-            return Written(_part(), name, write_parquet(target / name, table), table.num_rows)
+            return self._leave(batches) if batches else Written(_part())
+
+    def _leave(self, batches: list[pa.RecordBatch]) -> Written:
+        raise NotImplementedError
+
+    def _leave_parquet(self, path: Path, batches: list[pa.RecordBatch]) -> Written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = _values(self._settings.graph, self._settings.stream).table(batches)
+        return Written(_part(), path.name, write_parquet(path, table), table.num_rows)
+
+
+class DeltaWriter(_TargetWriter):
+    """Files in tasks, one commit an epoch. A repeated epoch is known by its transaction and skipped."""
+
+    def _leave(self, batches: list[pa.RecordBatch]) -> Written:
+        return self._leave_parquet(Path(self._settings.target) / f"{uuid.uuid4().hex}.parquet", batches)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         with reported(f"delivery {self._settings.delivery!r}"):
@@ -184,32 +193,21 @@ def _part() -> int:
     return context.partitionId()
 
 
-class FileWriter(DataSourceStreamArrowWriter):
+class FileWriter(_TargetWriter):
     """A file for each part of an epoch, moved to its final name by the commit. A repeated epoch has the same names."""
 
-    def __init__(self, settings: DeliverySettings) -> None:
-        self._settings = settings
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        with reported(f"delivery {self._settings.delivery!r}"):
-            batches = [batch for batch in iterator if batch.num_rows]
-            if not batches:
-                return Written(_part())
-            staging = Path(self._settings.target) / ".staging"
-            staging.mkdir(parents=True, exist_ok=True)
-            path = staging / uuid.uuid4().hex
-            if self._settings.format is Format.PARQUET:
-                table = _values(self._settings.graph, self._settings.stream).table(batches)
-                return Written(_part(), path.name, write_parquet(path, table), table.num_rows)
-            rows = 0
-            with path.open("wb") as file:
-                for batch in batches:
-                    for line in _lines(batch):
-                        file.write(line)
-                    rows += batch.num_rows
-                file.flush()
-                os.fsync(file.fileno())
-                return Written(_part(), path.name, file.tell(), rows)
+    def _leave(self, batches: list[pa.RecordBatch]) -> Written:
+        path = Path(self._settings.target) / ".staging" / uuid.uuid4().hex
+        if self._settings.format is Format.PARQUET:
+            return self._leave_parquet(path, batches)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            for batch in batches:
+                for line in _lines(batch):
+                    file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            return Written(_part(), path.name, file.tell(), sum(batch.num_rows for batch in batches))
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         with reported(f"delivery {self._settings.delivery!r}"):
