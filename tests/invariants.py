@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from millstream.core.epoch import Tally
+from millstream.core.epoch import Header, Tally
 from millstream.core.graph import MILL, Graph
 from millstream.core.plan import Ledger, Plan, no_ledger
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
@@ -43,9 +43,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt at an epoch was given: its plan, and its records in their order."""
+    """What one attempt at an epoch was given: its plan, or what a bucket knows of it, and its records in their order."""
 
-    plan: Plan
+    plan: Plan | Header
     arrivals: Sequence[Any] = ()
 
 

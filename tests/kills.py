@@ -21,12 +21,13 @@ import psutil
 from deltalake import DeltaTable
 
 import millstream as ms
+from millstream.core.epoch import Header
 from millstream.core.graph import compile_topology
 from millstream.core.plan import Ledger
 from millstream.log.status import status_of
 from millstream.log.table import newest_version, read_commit
 from tests.checker import Checker
-from tests.invariants import contiguous_ledger, low_watermarks_monotone
+from tests.invariants import Attempt, contiguous_ledger, equal_input_on_replay, low_watermarks_monotone
 from tests.program import WINDOW, Click, Total, Visits, topology_of
 
 SABOTAGE = Path(__file__).parent / "sabotage"
@@ -113,6 +114,19 @@ def check(base: Path) -> int:
     return checker.epochs
 
 
+def check_replays(base: Path) -> int:
+    """Whatever was tried again was given the same; returns how many attempts were such."""
+    first: dict[tuple[int, int], Attempt] = {}
+    again = 0
+    for line in (base / "witness").read_bytes().splitlines():
+        bucket, header, *given = msgspec.json.decode(line, type=tuple[int, Header, int, int])
+        attempt = Attempt(header, given)
+        if (known := first.setdefault((header.epoch, bucket), attempt)) is not attempt:
+            equal_input_on_replay(known, attempt)
+            again += 1
+    return again
+
+
 def timers(want: dict[str, Counter[str]]) -> dict[str, int]:
     """How many timers each computation fires: one for each of its windows."""
     return {"per-user": want["visits"].total(), "per-page": want["totals"].total(), "growing": 0}
@@ -132,12 +146,13 @@ class Fault:
     def environment(self, base: Path) -> dict[str, str]:
         self.fired(base).parent.mkdir(exist_ok=True)
         told = {**asdict(self), "fired": str(self.fired(base)), "folder": str(base / "run"), "root": str(base / "root")}
-        return {"MILLSTREAM_FAULT": json.dumps(told), "PYTHONPATH": f"{SABOTAGE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        return {"MILLSTREAM_FAULT": json.dumps(told)}
 
 
 def start(base: Path, fault: Fault | None = None, *, log: str = "run.log") -> subprocess.Popen[bytes]:
     """The topology in a process of its own."""
-    environment = {**os.environ, **(fault.environment(base) if fault else {})}
+    environment = {**os.environ, **(fault.environment(base) if fault else {}), "MILLSTREAM_WITNESS": str(base / "witness")}
+    environment["PYTHONPATH"] = f"{SABOTAGE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     with (base / log).open("ab") as words:
         process = subprocess.Popen([sys.executable, "-m", "tests.program", str(base)], stdout=words, stderr=words, env=environment)
     (base / "root").write_text(str(process.pid))

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from millstream.core.graph import compile_topology
 from millstream.log.folder import read_json
-from millstream.log.status import Owner, status_of
+from millstream.log.status import status_of
+from millstream.spark.owner import Owner
 from tests.checker import Checker, Watching, watching
-from tests.kills import delivered, expected, kill_tree, start, timers, write_clicks
+from tests.kills import check_replays, delivered, expected, kill_tree, start, timers, write_clicks
 from tests.program import topology_of
 
 FIRST = 120.0  # seconds that a run has to take over its folder
@@ -36,6 +37,7 @@ class Outcome:
     killed_under_way: int  # kills that hit after the run had owned its folder
     epochs: int  # all of them checked
     looks: int  # of the checker, while runs were under way
+    replays: int  # of what was under way in a bucket when a kill came; each was given the same again
     records: int
     lost: int
     doubled: int
@@ -54,12 +56,13 @@ def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int
         _wait(last, lambda: beside.error is not None, LAST)
         _sound(base, last, beside)
     checker.end()
+    replays = check_replays(base)
     want, have = expected(base / "clicks"), delivered(base / "out")
     lost = sum((want[name] - have[name]).total() for name in want)
     doubled = sum((have[name] - want[name]).total() for name in want)
     fired = {name: computation.tally.fired for name, computation in status_of(base / "run").computations.items()}
     assert fired == timers(want), "a timer fired twice or never"
-    return Outcome(kills, under_way, checker.epochs, beside.looks, records, lost, doubled)
+    return Outcome(kills, under_way, checker.epochs, beside.looks, replays, records, lost, doubled)
 
 
 def _kill_again_and_again(
@@ -130,8 +133,8 @@ def main() -> None:
         outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
     print(
         f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
-        f"as it appeared in {outcome.looks} looks, {outcome.records:,} records: {outcome.lost} lost, {outcome.doubled} doubled; "
-        f"low watermarks never moved back, every timer fired once"
+        f"as it appeared in {outcome.looks} looks, {outcome.replays} replays with the same input, {outcome.records:,} records: "
+        f"{outcome.lost} lost, {outcome.doubled} doubled; low watermarks never moved back, every timer fired once"
     )
     if outcome.lost or outcome.doubled:
         raise SystemExit(1)

@@ -35,6 +35,8 @@ class Named:
 
 def output(*, name: str) -> Any:
     """`counts: ms.Output[int] = ms.output(name="count")`: the stream keeps the name that it had before."""
+    if not name or "." in name:
+        raise TopologyError(f"output(name={name!r}): give a name without a dot; the stream is called computation.name")
     return Named(name)
 
 

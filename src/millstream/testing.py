@@ -23,7 +23,7 @@ from millstream.core.row import timers_of
 from millstream.core.shelf import Shelf, Stored, Waiting, arrivals_of
 from millstream.core.turn import EARLIEST, LATEST, no_moment, no_text
 from millstream.errors import TopologyError
-from millstream.injector import Injected, Injection
+from millstream.injector import BoundedDisorder, Injected, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.stream import Output, Stream
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
@@ -34,6 +34,7 @@ S = TypeVar("S")
 
 BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
+MOST_EPOCHS = 10_000  # without a pause; more is a loop, not work
 SHOWN_RECORDS = 5  # of each stream, by `describe`
 SHOWN_CHARACTERS = 200  # of each value
 
@@ -73,6 +74,7 @@ class Driver:
         if not isinstance(stream, Injected):
             raise TopologyError("send goes to a stream made by inject; put goes to any")
         self._graph.stream_of(stream)
+        _refuse_columns(stream.injection)
         table, extractor = table_of(stream.name), self._extractors[stream.name]
         epoch, now = self._versions[table], self._now if self._told_time else END_OF_TIME
         records: list[Stored] = []
@@ -83,8 +85,10 @@ class Driver:
             except Refused as refused:
                 letters.append(_refuse(stream.injection, refused, value, f"{epoch}/0/{len(letters) + 1}"))
                 continue
-            records.append(Stored((table, epoch, len(records)), found.key, encode_value(value), found.timestamp))
-        dead = [Stored((table, epoch, n), "", encode_value(letter), self._now) for n, letter in enumerate(letters, len(records))]
+            records.append(Stored((table, epoch, len(records)), found.key, _encoded("send", value), found.timestamp))
+        # Where nobody has told the time, no letter is older than what was promised: on Spark it has the clock of that moment.
+        when = self._now if self._told_time else min(max(self._now, self._promised(stream.name)), LATEST)
+        dead = [Stored((table, epoch, n), "", encode_value(letter), when) for n, letter in enumerate(letters, len(records))]
         self._sources[stream.name].injected += len(records)
         self._sources[stream.name].dead += len(dead)
         self._commit(table, {stream.name: records, DEAD_LETTERS: dead})
@@ -94,12 +98,12 @@ class Driver:
         """One record on any stream, as if its producer had made it."""
         plan = self._graph.stream_of(stream)
         if not EARLIEST <= _moment("timestamp", timestamp) <= LATEST:
-            raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record")
+            raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record; give one that a date can hold")
         if not isinstance(key, str):
             raise no_text("put", "key", key)
         table = plan.tables[-1]
         id_ = (table, self._versions[table], BUCKETS << 40 if table == MILL else 0)  # no bucket of the mill's has it
-        self._commit(table, {plan.name: [Stored(id_, key, encode_value(value), timestamp)]})
+        self._commit(table, {plan.name: [Stored(id_, key, _encoded("put", value), timestamp)]})
         self.run()
 
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
@@ -130,8 +134,12 @@ class Driver:
 
     def run(self) -> None:
         """Epochs until nothing is due."""
-        while not self._holding and self.epoch():
-            pass
+        for _ in range(MOST_EPOCHS):
+            if self._holding or not self.epoch():
+                return
+        raise TopologyError(
+            f"{MOST_EPOCHS:,} epochs, and the next is due: a cycle sends its records round and round; let a computation on it end that"
+        )
 
     def epoch(self, *, always: bool = False) -> bool:
         """One epoch, if one is due or `always`; says whether there was one."""
@@ -256,20 +264,29 @@ class Driver:
         return self._ledger.tallies.get(self._known(computation), Tally())
 
     def low_watermark(self, of: Computation[Any] | Stream[Any] | str) -> Timestamp:
-        """The low watermark of a computation, or that of a stream: what its readers may rely on. Either goes by name too."""
-        plan = self._ledger.plan
-        name = of if isinstance(of, str) else self._graph.stream_of(of).name if isinstance(of, Stream) else self._known(of)
-        if name == DEAD_LETTERS:  # any computation and any injector may bring one
-            return min(self.low_watermark(other) for other in (*self._graph.injections, *self._graph.streams) if other != DEAD_LETTERS)
-        if name in self._graph.injections:
-            return plan.promises.get(name, START_OF_TIME)
-        producer = name if name in self._graph.nodes else name.rpartition(".")[0]
-        if producer not in self._graph.nodes or (name != producer and name not in self._graph.streams):
-            raise TopologyError(f"there is no computation and no stream called {name!r}")
-        known = plan.low_watermarks.get(producer)
-        if known is None:
-            return START_OF_TIME
-        return known.input if name == producer else known.output
+        """The low watermark of a computation, or that of a stream: what its readers may rely on.
+
+        Either goes by name too; where a computation and a stream have the same, it is the computation's.
+        """
+        if isinstance(of, Stream):
+            return self._promised(self._graph.stream_of(of).name)
+        if not isinstance(of, str) or of in self._graph.nodes:
+            return self._low_watermarks(self._known(of)).input
+        if of not in self._graph.streams:
+            there = ", ".join(map(repr, [*self._graph.nodes, *self._graph.streams]))
+            raise TopologyError(f"there is no computation and no stream called {of!r}; there is {there}")
+        return self._promised(of)
+
+    def _promised(self, stream: str) -> Timestamp:
+        if stream == DEAD_LETTERS:  # any computation and any injector may bring one
+            return min(self._promised(other) for other in self._graph.streams if other != DEAD_LETTERS)
+        if stream in self._graph.injections:
+            return self._ledger.plan.promises.get(stream, START_OF_TIME)
+        (producer,) = (name for name, node in self._graph.nodes.items() if stream in node.outputs.values())
+        return self._low_watermarks(producer).output
+
+    def _low_watermarks(self, computation: str) -> LowWatermark:
+        return self._ledger.plan.low_watermarks.get(computation, LowWatermark(START_OF_TIME, START_OF_TIME))
 
     def describe(self) -> str:
         """For people: the last epoch, the low watermarks, and the last records of each stream."""
@@ -278,13 +295,13 @@ class Driver:
         if self._planned is not None:
             lines.append(f"epoch {self._planned[0].epoch} has failed; it is the next to run")
         for name in self._graph.nodes:
-            known, tally = plan.low_watermarks.get(name, LowWatermark(START_OF_TIME, START_OF_TIME)), self.tally(name)
+            known, tally = self._low_watermarks(name), self.tally(name)
             counts = ", ".join(f"{count} {what}" for what, count in msgspec.structs.asdict(tally).items() if count) or "nothing received"
             lines.append(f"computation {name!r}: low watermark {describe(known.input)}, of its output {describe(known.output)}")
             lines.append(f"    {counts}; {self.keys(name)} keys kept")
         for name, records in self._log.items():
             if records or name != DEAD_LETTERS:
-                until = f", low watermark {describe(self.low_watermark(name))}" if name in self._graph.injections else ""
+                until = f", low watermark {describe(self._promised(name))}" if name in self._graph.injections else ""
                 lines.append(f"stream {name!r}: {len(records)} records{until}")
                 lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
         return "\n".join(lines)
@@ -336,6 +353,23 @@ def _moment(what: str, told: Timestamp) -> Timestamp:
     if type(told) is not int or not START_OF_TIME <= told <= END_OF_TIME:  # type: ignore[comparison-overlap]
         raise no_moment(what, told)
     return told
+
+
+def _encoded(call: str, value: object) -> bytes:
+    try:
+        return encode_value(value)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise TopologyError(f"{call}: {_cut(repr(value))} cannot be kept: {error}; give what the stream carries") from error
+
+
+def _refuse_columns(injection: Injection) -> None:
+    policy = injection.low_watermark
+    found = [injection.key, injection.timestamp, injection.partition, None if isinstance(policy, BoundedDisorder) else policy.of]
+    if columns := [how for how in found if isinstance(how, str)]:
+        raise TopologyError(
+            f"send: {injection.name!r} finds {', '.join(map(repr, columns))} in a column, and a value alone has none; "
+            f"use put(stream, value, key=..., timestamp=...)"
+        )
 
 
 def _cut(text: str) -> str:

@@ -187,3 +187,9 @@ def test_keys_of_any_text_pass_from_computation_to_computation(key: str) -> None
     assert driver.state("words", key) == [f"0: {key}"]
     assert driver.state("words", "plain") == ["0: x"]
     assert driver.keys("words") == 2
+
+
+@pytest.mark.parametrize("name", ["", "a.b"])
+def test_a_name_that_would_be_taken_for_another_stream_is_refused(name: str) -> None:
+    with pytest.raises(ms.TopologyError, match=r"^output\(name='.*'\): give a name without a dot"):
+        ms.output(name=name)

@@ -2,6 +2,7 @@
 
 Python imports it in every process that it starts. `MILLSTREAM_FAULT` says what to do; the first process that comes to
 the point leaves the file `fired`, with what it found in the run's folder at that moment, and does the deed.
+`MILLSTREAM_WITNESS` names a file that every attempt at an epoch of a bucket adds a line to: what it was given.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -25,12 +27,16 @@ LONGEST = 600.0  # seconds that a process hangs
 
 
 class Point(NamedTuple):
-    """Where: before or after a function, and how to know the epoch from its arguments (None: not this one)."""
+    """Where: before or after a function, and how to know the epoch from its arguments (None: not this one).
+
+    Where it is not the mill that commits, `commits` knows which query does, and to which table.
+    """
 
     module: str
     function: str
     after: bool
     epoch: Callable[..., int | None]
+    commits: Callable[..., tuple[str, Path]] | None = None
 
 
 def _commit_of(wanted: str) -> Callable[..., int | None]:
@@ -38,7 +44,9 @@ def _commit_of(wanted: str) -> Callable[..., int | None]:
 
 
 POINTS = {
-    "after an injector's commit": Point("millstream.log.table", "Table.commit", True, _commit_of("clicks")),
+    "after an injector's commit": Point(
+        "millstream.log.table", "Table.commit", True, _commit_of("clicks"), lambda self, *_, **__: ("inject clicks", self.path)
+    ),
     "after the offset log": Point("millstream.spark.mill", "MillReader.partitions", False, lambda self, start, end: end["epoch"]),
     "mid-task": Point("millstream.core.mill", "Mill.run", True, lambda self, bucket, header, *rest: header.epoch),
     "after the state commit": Point("millstream.spark.mill", "MillWriter.commit", False, lambda self, messages, epoch: epoch),
@@ -46,34 +54,44 @@ POINTS = {
     "after Spark's commit log": Point("millstream.spark.planner", "Planner.next_plan", False, lambda self, start, **_: start.epoch),
     "before the publishing commit": Point("millstream.log.table", "Table.commit", False, _commit_of("mill")),
     "after the publishing commit": Point("millstream.log.table", "Table.commit", True, _commit_of("mill")),
-    "after a delivery's commit": Point("millstream.spark.targets", "DeltaWriter.commit", True, lambda self, messages, epoch: epoch),
+    "after a delivery's commit": Point(
+        "millstream.spark.targets",
+        "DeltaWriter.commit",
+        True,
+        lambda self, messages, epoch: epoch if any(message.rows for message in messages) else None,
+        lambda self, *_: (f"deliver {self._settings.delivery}", Path(self._settings.target)),
+    ),
     "before a task stages": Point("millstream.spark.mill", "_stage_streams", False, lambda table, records, epoch: epoch),
 }
 
 
 def install(fault: dict[str, Any]) -> None:
     point = POINTS[fault["point"]]
-    module = sys.modules.get(point.module)
+    _when_loaded(point.module, lambda module: _break(module, point, fault))
+
+
+def _when_loaded(name: str, then: Callable[[ModuleType], None]) -> None:
+    module = sys.modules.get(name)
     if module is not None:
-        _break(module, point, fault)
+        then(module)
     else:
-        sys.meta_path.insert(0, _Finder(point, fault))
+        sys.meta_path.insert(0, _Finder(name, then))
 
 
 class _Finder(MetaPathFinder):
-    """Waits for the one module, and lets it be loaded as ever."""
+    """Waits for one module, and lets it be loaded as ever."""
 
-    def __init__(self, point: Point, fault: dict[str, Any]) -> None:
-        self._point, self._fault = point, fault
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != self._point.module:
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.loader is not None
-        spec.loader = _Loader(spec.loader, lambda module: _break(module, self._point, self._fault))
+        spec.loader = _Loader(spec.loader, self._then)
         return spec
 
 
@@ -97,24 +115,29 @@ def _break(module: ModuleType, point: Point, fault: dict[str, Any]) -> None:
     @functools.wraps(real)
     def broken(*args: Any, **named: Any) -> Any:
         epoch = point.epoch(*args, **named)
-        hit = epoch is not None and epoch >= fault["epoch"]
-        if hit and not point.after:
-            _fire(fault, epoch)
+        if epoch is None or epoch < fault["epoch"]:
+            return real(*args, **named)
+        folder = Path(fault["folder"])
+        found = functools.partial(_stands, folder, epoch)
+        if point.commits is not None:
+            found = functools.partial(_half_done, folder, epoch, *point.commits(*args, **named))
+        if not point.after:
+            _fire(fault, epoch, found)
         result = real(*args, **named)
-        if hit and point.after:
-            _fire(fault, epoch)
+        if point.after:
+            _fire(fault, epoch, found)
         return result
 
     setattr(owner, name, broken)
 
 
-def _fire(fault: dict[str, Any], epoch: int) -> None:
+def _fire(fault: dict[str, Any], epoch: int, stands: Callable[[], dict[str, bool]]) -> None:
     """Once, whichever process comes first."""
     try:
         handle = os.open(fault["fired"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
-    found = {"point": fault["point"], "epoch": epoch, "process": os.getpid(), **_stands(Path(fault["folder"]), epoch)}
+    found = {"point": fault["point"], "epoch": epoch, "process": os.getpid(), **stands()}
     with os.fdopen(handle, "w") as file:
         file.write(json.dumps(found))
         file.flush()
@@ -125,22 +148,51 @@ def _fire(fault: dict[str, Any], epoch: int) -> None:
 def _stands(folder: Path, epoch: int) -> dict[str, bool]:
     """What of an epoch is on the disk."""
     checkpoint = folder / "checkpoints" / "mill"
-    published = (epoch == _epoch_of(file) for file in (folder / "log" / "mill" / "_delta_log").glob("*.json"))
     return {
         "offsets": (checkpoint / "offsets" / str(epoch)).exists(),
         "state": any(checkpoint.glob(f"state/0/*/{epoch + 1}_*")),
         "manifest": any((folder / "manifests").glob(f"{epoch:012d}-*")),
         "commits": (checkpoint / "commits" / str(epoch)).exists(),
-        "published": any(published),
+        "published": _committed(folder / "log" / "mill", "mill", epoch),
     }
 
 
-def _epoch_of(commit: Path) -> int | None:
-    for line in commit.read_text().splitlines():
-        transaction = json.loads(line).get("txn", {})
-        if transaction.get("appId") == "mill":
-            return int(transaction["version"])
-    return None
+def _half_done(folder: Path, epoch: int, query: str, table: Path) -> dict[str, bool]:
+    """What of an epoch of another query is on the disk."""
+    checkpoint = folder / "checkpoints" / query
+    return {
+        "offsets": (checkpoint / "offsets" / str(epoch)).exists(),
+        "committed": _committed(table, query.partition(" ")[2], epoch),
+        "commits": (checkpoint / "commits" / str(epoch)).exists(),
+    }
+
+
+def _committed(table: Path, writer: str, epoch: int) -> bool:
+    """Whether a commit of a table is that of an epoch."""
+    for commit in (table / "_delta_log").glob("*.json"):
+        for line in commit.read_text().splitlines():
+            told = json.loads(line).get("txn", {})
+            if told.get("appId", "").split("/")[-1] == writer and told["version"] == epoch:
+                return True
+    return False
+
+
+def _bear_witness(module: ModuleType, file: str) -> None:
+    real = module.Mill.run
+
+    @functools.wraps(real)
+    def run(self: Any, bucket: int, header: Any, arrivals: Any, *rest: Any) -> Any:
+        import msgspec
+
+        columns = [arrivals.inputs, arrivals.keys, arrivals.values, arrivals.timestamps, arrivals.ids, arrivals.errors]
+        given = zlib.crc32(msgspec.json.encode(columns))
+        line = msgspec.json.encode([bucket, header, len(arrivals.keys), given]) + b"\n"
+        handle = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        os.write(handle, line)
+        os.close(handle)
+        return real(self, bucket, header, arrivals, *rest)
+
+    module.Mill.run = run
 
 
 def _kill_all(fault: dict[str, Any], epoch: int) -> None:
@@ -195,3 +247,5 @@ DEEDS = {"kill all": _kill_all, "stop all": _stop_all, "hang": _hang}
 
 if "MILLSTREAM_FAULT" in os.environ:
     install(json.loads(os.environ["MILLSTREAM_FAULT"]))
+if "MILLSTREAM_WITNESS" in os.environ:
+    _when_loaded("millstream.core.mill", functools.partial(_bear_witness, file=os.environ["MILLSTREAM_WITNESS"]))

@@ -109,6 +109,7 @@ def drained_or_failed(run: ms.Run) -> str | None:
     return None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["python_streaming_source_runner", "python_streaming_sink_runner"])
 def test_a_planner_or_a_committer_that_is_killed_loses_nothing(kind: str, tmp_path: Path, started: Callable[..., ms.Run]) -> None:
     """A query that talks to it at that moment stops with a sentence; one that does not gets a new one. The result is the same."""

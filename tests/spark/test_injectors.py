@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from tests.spark.clicks import NOON, Click, Count, T, click, inject, write_lines
+from tests.spark.clicks import NOON, Click, Count, T, click, write_lines
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -210,14 +210,3 @@ def test_what_cannot_be_a_record_is_set_aside_and_counted(tmp_path: Path, draine
     for part in ("cannot be decoded", "Expected `datetime`, got `null`", "after the clock", "a key is text"):
         assert part in reasons
     assert {record.value.value for record in letters.records} == set(lines[1:5])
-
-
-def test_two_streams_fan_in(drained: Callable[..., ms.Run]) -> None:
-    topology = ms.Topology("fan-in")
-    left = inject(topology, [click("anna", 1)], "left")
-    right = inject(topology, [click("anna", 2), click("bert", 3)], "right")
-    count, kept = Count(), ms.memory()
-    topology.compute("count", count).reads(left, right)
-    topology.deliver("counts", count.counts, kept)
-    drained(topology)
-    assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1)]

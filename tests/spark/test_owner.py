@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.spark.owner import spread
+import millstream as ms
+from millstream.log.folder import Folder, write_json
+from millstream.spark.owner import Owner, refuse_if_held, spread
 
-pytestmark = pytest.mark.spark
+HOLD = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
 
 
+@contextmanager
+def held(folder: Folder) -> Iterator[subprocess.Popen[str]]:
+    """The lock of a folder in another process, until its input ends."""
+    folder.run.mkdir(parents=True)
+    words = [sys.executable, "-c", HOLD, str(folder.lock)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+def ended() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_a_folder_whose_run_lives_is_refused_at_once(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "mill")
+    with held(folder) as process:
+        write_json(folder.run / "owner.json", Owner(process.pid, 1))
+        with pytest.raises(ms.FolderBusy, match=r"another run holds .*; stop it first, or give this one a folder of its own"):
+            refuse_if_held(folder)
+
+
+def test_what_a_killed_driver_leaves_behind_is_waited_for(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "mill")
+    with held(folder) as process:
+        write_json(folder.run / "owner.json", Owner(ended(), 1))
+        free = threading.Timer(0.3, process.kill)
+        free.start()
+        refuse_if_held(folder)
+        assert process.wait() != 0  # it was held until then
+
+
+def test_a_lock_that_nobody_gives_back_is_refused_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.spark.owner.PASSING", 0.2)
+    folder = Folder(tmp_path / "mill")
+    with held(folder), pytest.raises(ms.FolderBusy, match="another run holds"):
+        refuse_if_held(folder)
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(("buckets", "partitions"), [(16, 2), (16, 16), (7, 3), (64, 5)])
 def test_bucket_labels_spread_evenly_over_sparks_partitions(spark: SparkSession, buckets: int, partitions: int) -> None:
     labels = spread(buckets, partitions)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.testing import Driver
 from tests.kills import check_ledgers
 from tests.spark.clicks import Click, Count, T, click, write_lines
 from tests.waiting import wait_until
@@ -63,7 +62,7 @@ def test_computations_come_go_and_change_and_the_others_go_on(tmp_path: Path, at
 
     def turn(number: int, **computations: ms.Computation[object]) -> ms.Status:
         write_lines(folder / f"{number}.jsonl", [click("anna", number, f"/{number}")])
-        run = started(topology_of(folder, out, **computations))
+        run = started(topology_of(folder, out, **computations), partitions=2)
         run.drain()
         return run.status()
 
@@ -111,25 +110,3 @@ def test_a_second_run_on_the_same_folder_is_refused(tmp_path: Path, started: Cal
     assert run.status().running
     run.stop()
     assert not run.status().running
-
-
-def test_spark_and_the_driver_agree_on_late_records(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
-    folder = tmp_path / "clicks"
-    folder.mkdir()
-    topology = topology_of(folder, tmp_path / "out", count=Count())
-    node = topology.nodes["count"]
-    node.late = ms.Late.DROP
-    run = started(topology)
-    write_lines(folder / "1.jsonl", [click("anna", 100)])
-    wait_until(lambda: run.status().computations.get("count") is not None and run.status().computations["count"].tally.received == 1)
-    write_lines(folder / "2.jsonl", [click("anna", 1), click("anna", 101)])
-    run.drain()
-    tally = run.status().computations["count"].tally
-    driver = Driver(topology)
-    clicks = topology.injected["clicks"]
-    driver.send(clicks, click("anna", 100))
-    driver.advance(low_watermark=T + 99 * ms.SECOND)
-    driver.send(clicks, click("anna", 1), click("anna", 101))
-    assert (tally.received, tally.applied, tally.late, tally.dropped) == (3, 2, 1, 1)
-    assert len(driver.read(node.computation.counts)) == 2  # type: ignore[attr-defined]
-    assert values(tmp_path / "out", "count") == [("anna", 1), ("anna", 2)]

@@ -177,7 +177,7 @@ def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], strea
         raise TopologyError(f"{stream!r} is not a stream; give what inject returned, or an output of a computation")
     if isinstance(stream, Injected):
         if injections.get(stream.name) is not stream.injection:
-            raise TopologyError(f"the stream {stream.name!r} was injected into another topology")
+            raise TopologyError(f"the stream {stream.name!r} was injected into another topology; give what inject of this one returned")
         return stream.name
     if isinstance(stream, Output):
         for name, node in nodes.items():
@@ -187,7 +187,7 @@ def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], strea
         raise TopologyError("by(...) and map(...) are how a computation reads a stream; name the stream itself")
     if stream.value_type is DeadLetter:
         return DEAD_LETTERS
-    raise TopologyError(f"{stream!r} is no stream of this topology")
+    raise TopologyError(f"{stream!r} is no stream of this topology; place its computation with topology.compute(...)")
 
 
 def _reaches(feeds: dict[str, tuple[list[str], list[str]]], start: str, goal: str) -> bool:

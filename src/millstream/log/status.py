@@ -85,7 +85,7 @@ def status_of(at: str | Path) -> Status:
     now = Timestamp(time.time_ns() // 1000)
     return Status(
         topology=pinned.topology,
-        running=_running(folder),
+        running=is_held(folder),
         epoch=-1 if ledger is None else ledger.plan.epoch,
         now=now,
         computations={} if ledger is None else _computations(ledger, now),
@@ -157,14 +157,7 @@ def _deliveries(folder: Folder) -> dict[str, int]:
     return found
 
 
-class Owner(msgspec.Struct):
-    """Who runs on a folder."""
-
-    process: int
-    fence: int
-
-
-def _running(folder: Folder) -> bool:
+def is_held(folder: Folder) -> bool:
     """Whether the lock of the folder is held."""
     import fcntl
 

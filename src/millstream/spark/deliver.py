@@ -207,7 +207,7 @@ def _call(delivery: Delivery, stream: str, decode: Callable[[bytes | str], Any])
 
     def deliver(frame: DataFrame, epoch: int) -> None:
         with reported(f"delivery {delivery.name!r}"):
-            rows = frame.toArrow().sort_by([("timestamp", "ascending"), ("id", "ascending")])
+            rows = _in_order(frame.toArrow())
             times = rows["timestamp"].cast(MICROSECONDS).cast(pa.int64()).to_pylist()
             values = for_all(lambda texts: [decode(text) for text in texts], rows, stream)
             records = [Record(*row) for row in zip(rows["key"].to_pylist(), values, times, strict=True)]
@@ -221,6 +221,18 @@ def _call(delivery: Delivery, stream: str, decode: Callable[[bytes | str], Any])
                 raise TopologyError(f"delivery {delivery.name!r}: {target!r} is not a target that Millstream knows")
 
     return deliver
+
+
+def _in_order(records: pa.Table) -> pa.Table:
+    """By time, and those of one time as they were produced: an id is text, and its numbers are to be read as numbers."""
+    parts = pc.extract_regex(records["id"], r"^(?P<table>.*)/(?P<epoch>\d+)/(?P<sequence>\d+)$")
+    columns = {
+        "timestamp": records["timestamp"],
+        "table": pc.struct_field(parts, "table"),
+        "epoch": pc.struct_field(parts, "epoch").cast(pa.int64()),
+        "sequence": pc.struct_field(parts, "sequence").cast(pa.int64()),
+    }
+    return records.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]))
 
 
 def _print(name: str, target: ConsoleTarget, records: list[Record[Any]]) -> None:

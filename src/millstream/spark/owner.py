@@ -7,20 +7,49 @@ import time
 import uuid
 from typing import Any
 
+import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millstream.core.graph import Graph
 from millstream.errors import FolderBusy, LogError
-from millstream.log.folder import Folder, Pinned, write_json
-from millstream.log.status import Owner
+from millstream.log.folder import Folder, Pinned, read_json, write_json
+from millstream.log.status import is_held
 from millstream.log.table import Table
 
 TRIES = 5
+PASSING = 20.0  # seconds that the JVM of a driver that was killed may take to follow it
 
 # The locks of this process. A process that closes a file gives up all its locks on it, so the file of a folder that
 # is held here must not even be opened.
 _held: set[str] = set()
+
+
+class Owner(msgspec.Struct):
+    """Who runs on a folder."""
+
+    process: int
+    fence: int
+
+
+def refuse_if_held(folder: Folder) -> None:
+    """What the lock will say, before Spark is started for it. The JVM of a driver that is dead is waited for."""
+    deadline = time.monotonic() + PASSING
+    while is_held(folder):
+        owner = read_json(folder.run / "owner.json", Owner)
+        if (owner is not None and _lives(owner.process)) or time.monotonic() > deadline:
+            raise FolderBusy(_busy(folder))
+        time.sleep(0.1)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 class Lock:

@@ -31,7 +31,7 @@ from millstream.spark.inputs import Inputs
 from millstream.spark.launch import Died, Launcher
 from millstream.spark.mill import Settings, start_mill
 from millstream.spark.options import DRAINED, Options, Until, agree
-from millstream.spark.owner import Lock, pin, take_over
+from millstream.spark.owner import Lock, pin, refuse_if_held, take_over
 from millstream.spark.planner import MillState
 from millstream.spark.session import cores, session_for
 from millstream.spark.ship import pack
@@ -62,6 +62,7 @@ class Run:
                 f"{self._folder.path} is the folder of the topology {pinned.topology!r}, not of {self._graph.name!r}; "
                 "give it a folder of its own"
             )
+        refuse_if_held(self._folder)
         words = None if options.spark_words else self._folder.words
         self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
