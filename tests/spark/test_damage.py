@@ -21,7 +21,9 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.log.staged import read_records
+from millstream.log.status import status_of
 from tests.spark.clicks import Click, Count, click, write_lines
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +72,12 @@ class Place:
         rows = DeltaTable(str(self.base / name)).to_pyarrow_table().to_pylist()
         return sorted((row["key"], row["value"]) for row in rows)
 
+    def keep(self) -> None:
+        """This is the moment to come back to; after it, one more file of clicks."""
+        for name in ("mill", "out"):
+            shutil.copytree(self.base / name, self.copy / name)
+        self.click(ALL)
+
     def restore(self) -> None:
         for name in ("mill", "out"):
             shutil.rmtree(self.base / name)
@@ -91,9 +99,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place
     place.click(DONE)
     place.drain()
     assert place.delivered() == counted(DONE)
-    for name in ("mill", "out"):
-        shutil.copytree(place.base / name, place.copy / name)
-    place.click(ALL)
+    place.keep()
     return place
 
 
@@ -209,6 +215,17 @@ def refusal(place: Place, *deliveries: str) -> str:
     return told
 
 
+def refused_or_right(place: Place) -> str | None:
+    """How a start was refused, with nothing delivered; None if it went on, and rightly."""
+    told = None
+    try:
+        place.drain()
+    except (ms.LogError, ms.RunFailed) as error:
+        told = str(error)
+    assert place.delivered() == counted(ALL if told is None else DONE), told
+    return told
+
+
 def goes_on(place: Place) -> None:
     place.drain()
     assert place.delivered() == counted(ALL)
@@ -272,6 +289,41 @@ def test_damaged_state_is_refused_by_name(place: Place) -> None:
     ]:
         with damaged(path, damage):
             assert str(named) in refusal(place), damage
+    goes_on(place)
+
+
+@pytest.mark.soak
+def test_a_damaged_snapshot_of_state_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes one of several changelogs, once a minute. What it can do without, it does without."""
+    place = Place(tmp_path, spark)
+    state = place.at / "checkpoints" / "mill" / "state" / "0"
+    spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1")
+    try:
+        place.click(1)
+        with ms.start(place.topology(), at=place.at, spark=spark, options=ms.Options(partitions=2, buckets=4)) as run:
+            for number in range(1, DONE + 1):
+                wait_until(lambda files=number: status_of(place.at).injected == files * len(USERS))
+                if number < DONE:
+                    place.click(number + 1)
+            wait_until(lambda: any(state.glob("*/SSTs/*.sst")), 180)
+            run.drain()
+    finally:
+        spark.conf.unset("spark.sql.streaming.stateStore.minDeltasForSnapshot")
+    assert place.delivered() == counted(DONE)
+    place.keep()
+    snapshots, data = sorted(state.glob("*/*.zip")), sorted(state.glob("*/SSTs/*.sst"))
+    damages = [(snapshots, damage) for damage in (torn, unchecked(torn), turned, unchecked(turned), emptied, unchecked(removed))]
+    refused = 0
+    for files, damage in (*damages, (data, torn), (data, turned), (data, unchecked(removed))):
+        place.restore()
+        for file in files:
+            damage(file)
+        told = refused_or_right(place)
+        named = [state.parent] if "removed" in damage.__name__ else files
+        assert told is None or any(str(file) in told for file in named), (damage.__name__, told)
+        refused += told is not None
+    assert refused >= len(damages)
+    place.restore()
     goes_on(place)
 
 

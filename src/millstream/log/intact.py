@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -104,8 +105,8 @@ def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:
     for file in sorted(checkpoint.rglob("*")):
         place = file.relative_to(checkpoint).parts[0]
         if file.is_file() and not file.name.startswith(".") and (state or place != "state"):
-            lines = place in ("offsets", "commits", "sources", "metadata")
-            if file.stat().st_size == 0 or not _matches(file) or (lines and not _is_json_lines(file)):
+            whole = _is_json_lines if place in ("offsets", "commits", "sources", "metadata") else _WHOLE.get(file.suffix)
+            if file.stat().st_size == 0 or not _matches(file) or (whole is not None and not whole(file)):
                 yield file
 
 
@@ -118,6 +119,18 @@ def _is_json_lines(file: Path) -> bool:
     except (UnicodeDecodeError, msgspec.MsgspecError):
         return False
     return True
+
+
+def _is_zip(file: Path) -> bool:
+    """As a snapshot of state is; with a checksum of each of its parts."""
+    try:
+        with zipfile.ZipFile(file) as snapshot:
+            return snapshot.testzip() is None
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        return False
+
+
+_WHOLE = {".zip": _is_zip}
 
 
 def _matches(file: Path) -> bool:
