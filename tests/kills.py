@@ -114,16 +114,16 @@ def check(base: Path) -> int:
     return checker.epochs
 
 
-def check_replays(base: Path) -> int:
-    """Whatever was tried again was given the same; returns how many attempts were such."""
+def check_replays(base: Path) -> set[int]:
+    """Whatever was tried again was given the same; returns the epochs that were."""
     first: dict[tuple[int, int], Attempt] = {}
-    again = 0
+    again: set[int] = set()
     for line in (base / "witness").read_bytes().splitlines():
         bucket, header, *given = msgspec.json.decode(line, type=tuple[int, Header, int, int])
         attempt = Attempt(header, given)
         if (known := first.setdefault((header.epoch, bucket), attempt)) is not attempt:
             equal_input_on_replay(known, attempt)
-            again += 1
+            again.add(header.epoch)
     return again
 
 

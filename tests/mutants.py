@@ -197,6 +197,13 @@ MUTANTS = [
         "!= wanted and False:  # there is none",
         TABLE,
     ),
+    Mutant(
+        "deliver records of one time in the order of their ids as text",
+        "spark/deliver.py",
+        'pc.struct_field(parts, "sequence").cast(pa.int64())',
+        'pc.struct_field(parts, "sequence")',
+        COMMITS,
+    ),
 ]
 
 

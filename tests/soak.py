@@ -37,7 +37,7 @@ class Outcome:
     killed_under_way: int  # kills that hit after the run had owned its folder
     epochs: int  # all of them checked
     looks: int  # of the checker, while runs were under way
-    replays: int  # of what was under way in a bucket when a kill came; each was given the same again
+    replays: int  # epochs that were under way when a kill came, and were given the same again
     records: int
     lost: int
     doubled: int
@@ -56,7 +56,7 @@ def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int
         _wait(last, lambda: beside.error is not None, LAST)
         _sound(base, last, beside)
     checker.end()
-    replays = check_replays(base)
+    replays = len(check_replays(base))
     want, have = expected(base / "clicks"), delivered(base / "out")
     lost = sum((want[name] - have[name]).total() for name in want)
     doubled = sum((have[name] - want[name]).total() for name in want)
@@ -133,11 +133,13 @@ def main() -> None:
         outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
     print(
         f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
-        f"as it appeared in {outcome.looks} looks, {outcome.replays} replays with the same input, {outcome.records:,} records: "
+        f"as it appeared in {outcome.looks} looks, {outcome.replays} epochs run again with the same input, {outcome.records:,} records: "
         f"{outcome.lost} lost, {outcome.doubled} doubled; low watermarks never moved back, every timer fired once"
     )
     if outcome.lost or outcome.doubled:
         raise SystemExit(1)
+    if outcome.kills >= 40 and not outcome.replays:
+        raise SystemExit(f"{outcome.kills} kills, and none in the middle of an epoch")
     wanted = min(told.kills, int(told.seconds / SECONDS_A_KILL))
     if outcome.kills < wanted:
         raise SystemExit(

@@ -34,7 +34,7 @@ S = TypeVar("S")
 
 BUCKETS = 4
 BEGINNING = Timestamp(0)  # of the wall clock, unless told
-MOST_EPOCHS = 10_000  # without a pause; more is a loop, not work
+MOST_EPOCHS = 10_000  # in which no low watermark moves; more is a loop, not work
 SHOWN_RECORDS = 5  # of each stream, by `describe`
 SHOWN_CHARACTERS = 200  # of each value
 
@@ -134,12 +134,16 @@ class Driver:
 
     def run(self) -> None:
         """Epochs until nothing is due."""
-        for _ in range(MOST_EPOCHS):
-            if self._holding or not self.epoch():
-                return
-        raise TopologyError(
-            f"{MOST_EPOCHS:,} epochs, and the next is due: a cycle sends its records round and round; let a computation on it end that"
-        )
+        standing, known = 0, self._ledger.plan.low_watermarks
+        while not self._holding and self.epoch():
+            standing, known, before = standing + 1, self._ledger.plan.low_watermarks, known
+            if known != before:
+                standing = 0
+            if standing == MOST_EPOCHS:
+                raise TopologyError(
+                    f"{MOST_EPOCHS:,} epochs in which no low watermark moved, and the next is due: a cycle sends its records round "
+                    f"and round; let a computation on it end that"
+                )
 
     def epoch(self, *, always: bool = False) -> bool:
         """One epoch, if one is due or `always`; says whether there was one."""
@@ -384,4 +388,4 @@ def _refuse(injection: Injection, why: Refused, value: object, id_: str) -> Dead
     """A far future is always set aside; anything else by the injector's policy."""
     if injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
         raise why
-    return DeadLetter(injection.name, None, None, id_, str(why), encode_value(value).decode())
+    return DeadLetter(injection.name, None, None, id_, str(why), _encoded("send", value).decode())

@@ -23,6 +23,7 @@ from millstream.log.staged import MICROSECONDS, RECORDS, stage
 from millstream.log.table import Table, newest_note, tail
 from millstream.spark import inject as injecting
 from millstream.spark import targets
+from millstream.spark.deliver import in_order
 from millstream.spark.inject import Injected, InjectorSettings
 from millstream.spark.mill import MillWriter, Settings, Staged
 from millstream.spark.owner import take_over
@@ -159,3 +160,10 @@ def test_the_records_of_a_bucket_come_in_order_whatever_blobs_they_are_in() -> N
     assert [bytes(value).decode() for value in arrivals.values] == ["5", "4", "2", "1", "0", "3"]
     assert arrivals.ids[:3] == [("a", 1, 2), ("a", 1, 7), ("a", 2, 0)]
     assert arrivals.errors == {2: "bad"}
+
+
+def test_records_of_one_time_are_delivered_as_they_were_produced() -> None:
+    ids = [f"injector a/b/{epoch}/{sequence}" for epoch in (2, 10) for sequence in (2, 10, 100)]
+    times = [1] * len(ids)
+    shuffled = pa.table({"timestamp": [*times, 0], "id": [*reversed(ids), "mill/0/0"]})
+    assert in_order(shuffled)["id"].to_pylist() == ["mill/0/0", *ids]

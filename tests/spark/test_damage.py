@@ -313,7 +313,7 @@ def test_a_damaged_snapshot_of_state_is_refused_by_name(spark: SparkSession, tmp
     place.keep()
     snapshots, data = sorted(state.glob("*/*.zip")), sorted(state.glob("*/SSTs/*.sst"))
     damages = [(snapshots, damage) for damage in (torn, unchecked(torn), turned, unchecked(turned), emptied, unchecked(removed))]
-    refused = 0
+    refused: list[tuple[str, str]] = []
     for files, damage in (*damages, (data, torn), (data, turned), (data, unchecked(removed))):
         place.restore()
         for file in files:
@@ -321,8 +321,8 @@ def test_a_damaged_snapshot_of_state_is_refused_by_name(spark: SparkSession, tmp
         told = refused_or_right(place)
         named = [state.parent] if "removed" in damage.__name__ else files
         assert told is None or any(str(file) in told for file in named), (damage.__name__, told)
-        refused += told is not None
-    assert refused >= len(damages)
+        refused += [(files[0].suffix, damage.__name__)] if told is not None else []
+    assert {(snapshots[0].suffix, damage.__name__) for _, damage in damages} <= set(refused)
     place.restore()
     goes_on(place)
 

@@ -165,8 +165,8 @@ def is_held(folder: Folder) -> bool:
         with folder.lock.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(file, fcntl.LOCK_UN)
-    except FileNotFoundError:
-        return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # there is none, or nobody can have one here
+        return False
     return False

@@ -207,7 +207,7 @@ def _call(delivery: Delivery, stream: str, decode: Callable[[bytes | str], Any])
 
     def deliver(frame: DataFrame, epoch: int) -> None:
         with reported(f"delivery {delivery.name!r}"):
-            rows = _in_order(frame.toArrow())
+            rows = in_order(frame.toArrow())
             times = rows["timestamp"].cast(MICROSECONDS).cast(pa.int64()).to_pylist()
             values = for_all(lambda texts: [decode(text) for text in texts], rows, stream)
             records = [Record(*row) for row in zip(rows["key"].to_pylist(), values, times, strict=True)]
@@ -223,7 +223,7 @@ def _call(delivery: Delivery, stream: str, decode: Callable[[bytes | str], Any])
     return deliver
 
 
-def _in_order(records: pa.Table) -> pa.Table:
+def in_order(records: pa.Table) -> pa.Table:
     """By time, and those of one time as they were produced: an id is text, and its numbers are to be read as numbers."""
     parts = pc.extract_regex(records["id"], r"^(?P<table>.*)/(?P<epoch>\d+)/(?P<sequence>\d+)$")
     columns = {

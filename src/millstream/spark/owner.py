@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,19 +38,26 @@ def refuse_if_held(folder: Folder) -> None:
     """What the lock will say, before Spark is started for it. The JVM of a driver that is dead is waited for."""
     deadline = time.monotonic() + PASSING
     while is_held(folder):
-        owner = read_json(folder.run / "owner.json", Owner)
-        if (owner is not None and _lives(owner.process)) or time.monotonic() > deadline:
+        if _owner_lives(folder) or time.monotonic() > deadline:
             raise FolderBusy(_busy(folder))
         time.sleep(0.1)
 
 
-def _lives(process: int) -> bool:
+def _owner_lives(folder: Folder) -> bool:
     try:
-        os.kill(process, 0)
+        owner = read_json(folder.run / "owner.json", Owner)
+    except LogError:  # what lies in run/ may be torn: it is worth nothing after its run
+        owner = None
+    if owner is None:
+        return False
+    try:
+        os.kill(owner.process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
+        return True  # somebody else's
+    with suppress(OSError):
+        return ") Z " not in Path(f"/proc/{owner.process}/stat").read_text()  # dead, and nobody has asked how it ended
     return True
 
 

@@ -265,10 +265,8 @@ class Run:
         self._end()
 
     def _failed(self, died: Died) -> RunFailed:
-        if self._overtaken():  # whatever it met first
-            cause = f"a newer run owns {self._folder.path}; this one stops"
-        else:
-            cause = explained(died.where, died.error, None if died.query is None else self._folder.checkpoint(died.query))
+        newer = f"a newer run owns {self._folder.path}; this one stops"
+        cause = newer if self._overtaken() else cause_of(died, self._folder)  # whatever it met first
         return RunFailed(cause, all_words(died.error), None if self._words is None else str(self._words))
 
     def _overtaken(self) -> bool:
@@ -299,6 +297,13 @@ class Run:
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def cause_of(died: Died, folder: Folder) -> str:
+    try:
+        return explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query))
+    except Exception as error:  # whoever looks for the file to blame may stumble over it; the run must end all the same
+        return f"{died.where} stopped: {died.error}; what is to blame could not be looked for: {error}"
 
 
 def _if_java_lives(deed: Callable[[], None]) -> None:
