@@ -88,3 +88,14 @@ class Relay(ms.Computation[int]):
 def said(stage: object, output: ms.Stream[str]) -> list[tuple[str, str]]:
     """Keys and words, in the order of keys, then as they were said."""
     return sorted(((record.key, record.value) for record in stage.read(output)), key=lambda pair: pair[0])  # type: ignore[attr-defined]
+
+
+def alone(**told: object) -> tuple[ms.Topology, ms.Stream[Event], Obedient]:
+    """A topology of one obedient computation."""
+    topology = ms.Topology("scene")
+    errors = told.pop("errors", ms.Errors.FAIL)
+    late = told.pop("late", None)
+    events, it = inject(topology, **told), Obedient()
+    policy = ms.Divert(it.late) if late == "divert" else late or ms.Late.PROCESS
+    topology.compute("it", it, errors=errors).reads(events, late=policy)  # type: ignore[arg-type]
+    return topology, events, it
