@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from millstream.core.backlog import LogFile, Position
@@ -48,10 +49,12 @@ class Checker:
     def read_again(self) -> None:
         """All streams of the mill from their beginning: what the epochs brought one by one is there, whatever was merged since."""
         if self.epochs:
+            table = DeltaTable(str(self._log / MILL)).to_pyarrow_table()  # as any reader sees it, however its files were merged
+            table = table.sort_by([("epoch", "ascending"), ("sequence", "ascending")])
             for stream, plan in self._graph.streams.items():
                 if plan.tables == (MILL,):
                     self._watch.read(stream, self._made.get(stream, []))
-                    self._watch.read(stream, self._snapshot(stream))
+                    self._watch.read(stream, _logged(MILL, stream, table.filter(pc.field("stream") == stream)))
 
     def end(self) -> None:
         """The run has drained."""
@@ -95,11 +98,6 @@ class Checker:
 
     def _records(self, table: str, file: LogFile) -> list[Logged]:
         return _logged(table, file.stream, read_records(self._log / table / file.path))
-
-    def _snapshot(self, stream: str) -> list[Logged]:
-        """The stream as a reader of the Delta table sees it, however its files were merged."""
-        table = DeltaTable(str(self._log / MILL)).to_pyarrow_table(filters=[("stream", "=", stream)])
-        return _logged(MILL, stream, table.sort_by([("epoch", "ascending"), ("sequence", "ascending")]))
 
 
 def _logged(table: str, stream: str, rows: pa.Table) -> list[Logged]:

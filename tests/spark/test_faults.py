@@ -187,7 +187,7 @@ def test_a_run_that_died_while_spark_wrote_its_first_offsets_begins(tmp_path: Pa
     topology = counting(folder, ms.delta(str(out)))
     made = Folder(at)
     made.open()
-    pin(made, compile_topology(topology), buckets=4, partitions=2)
+    pin(made, compile_topology(topology), buckets=4, partitions=1)
     for query in ("inject clicks", MILL, "deliver counts"):
         for name in (".0.a1b2.tmp", "..0.a1b2.tmp.crc"):
             torn = made.checkpoint(query) / "offsets" / name

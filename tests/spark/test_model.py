@@ -86,7 +86,7 @@ def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "cases", "partitions"), [(1, 8, 1), *(pytest.param(seed, 12, 2, marks=pytest.mark.soak) for seed in (2, 3, None))]
+    ("seed", "cases", "partitions"), [(1, 12, 1), *(pytest.param(seed, 12, 2, marks=pytest.mark.soak) for seed in (2, 3, None))]
 )
 def test_generated_topologies_on_spark(spark: SparkSession, tmp_path: Path, seed: int | None, cases: int, partitions: int) -> None:
     """`None` is a new seed every time, which pytest tells in its first lines."""
