@@ -132,6 +132,11 @@ def timers(want: dict[str, Counter[str]]) -> dict[str, int]:
     return {"per-user": want["visits"].total(), "per-page": want["totals"].total(), "growing": 0}
 
 
+def sabotaged() -> dict[str, str]:
+    """The environment of a process that `tests/sabotage` looks over the shoulder of."""
+    return {"PYTHONPATH": f"{SABOTAGE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that befalls a run; see `tests/sabotage`."""
@@ -146,13 +151,12 @@ class Fault:
     def environment(self, base: Path) -> dict[str, str]:
         self.fired(base).parent.mkdir(exist_ok=True)
         told = {**asdict(self), "fired": str(self.fired(base)), "folder": str(base / "run"), "root": str(base / "root")}
-        return {"MILLSTREAM_FAULT": json.dumps(told)}
+        return {"MILLSTREAM_FAULT": json.dumps(told), **sabotaged()}
 
 
 def start(base: Path, fault: Fault | None = None, *, log: str = "run.log") -> subprocess.Popen[bytes]:
     """The topology in a process of its own."""
-    environment = {**os.environ, **(fault.environment(base) if fault else {}), "MILLSTREAM_WITNESS": str(base / "witness")}
-    environment["PYTHONPATH"] = f"{SABOTAGE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, **(fault.environment(base) if fault else sabotaged()), "MILLSTREAM_WITNESS": str(base / "witness")}
     with (base / log).open("ab") as words:
         process = subprocess.Popen([sys.executable, "-m", "tests.program", str(base)], stdout=words, stderr=words, env=environment)
     (base / "root").write_text(str(process.pid))
