@@ -8,13 +8,10 @@ must go on as if nothing had been: what was refused has changed nothing.
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -23,6 +20,7 @@ import millstream as ms
 from millstream.log.staged import read_records
 from millstream.log.status import status_of
 from tests.spark.clicks import Click, Count, click, write_lines
+from tests.spark.damages import cut, damaged, emptied, garbled, removed, replaced_by, torn, turned, turned_digit, turned_page, unchecked
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -107,101 +105,6 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place
 def place(made: Place) -> Place:
     made.restore()
     return made
-
-
-# Damage, and how it is undone.
-
-
-def torn(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-def emptied(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def garbled(path: Path) -> None:
-    path.write_bytes(bytes((n * 37 + 11) % 256 for n in range(path.stat().st_size)))
-
-
-def turned(path: Path) -> None:
-    """One bit."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    path.write_bytes(content)
-
-
-def turned_digit(path: Path) -> None:
-    """One bit of a number, so that what is left can be read."""
-    content = bytearray(path.read_bytes())
-    last = max(
-        place for place, byte in enumerate(content) if byte in b"0123456789" and content[place + 1 : place + 2] in (b",", b"}", b"]")
-    )
-    content[last] ^= 1
-    path.write_bytes(content)
-
-
-def turned_page(path: Path) -> None:
-    """One bit of the values in a Parquet file."""
-    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
-    content = bytearray(path.read_bytes())
-    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
-    path.write_bytes(content)
-
-
-def cut(path: Path) -> None:
-    """Torn at the end of a line, so that what is left can be read."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) > 1
-    path.write_bytes(lines[0])
-
-
-def removed(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def unchecked(damage: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Without the checksum that Hadoop keeps beside the file."""
-
-    def both(path: Path) -> None:
-        damage(path)
-        path.with_name(f".{path.name}.crc").unlink()
-
-    both.__name__ = f"{damage.__name__} without checksum"
-    return both
-
-
-def replaced_by(copy: Path) -> Callable[[Path], None]:
-    """What was there at an earlier moment."""
-
-    def replace(path: Path) -> None:
-        shutil.rmtree(path)
-        shutil.copytree(copy, path)
-
-    return replace
-
-
-@contextmanager
-def damaged(path: Path, damage: Callable[[Path], None]) -> Iterator[None]:
-    """Damaged inside; afterwards it is put back, it alone."""
-    with tempfile.TemporaryDirectory() as aside:
-        both = [file for file in (path, path.with_name(f".{path.name}.crc")) if file.exists()]
-        for file in both:
-            _copy(file, Path(aside, file.name))
-        damage(path)
-        assert path.is_dir() or not path.exists() or path.read_bytes() != Path(aside, path.name).read_bytes()
-        yield
-        for file in both:
-            _copy(Path(aside, file.name), file)
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target)
-    else:
-        shutil.copy2(source, target)
 
 
 def refusal(place: Place, *deliveries: str) -> str:

@@ -104,10 +104,18 @@ def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:
     """
     for file in sorted(checkpoint.rglob("*")):
         place = file.relative_to(checkpoint).parts[0]
-        if file.is_file() and not file.name.startswith(".") and (state or place != "state"):
-            whole = _is_json_lines if place in ("offsets", "commits", "sources", "metadata") else _WHOLE.get(file.suffix)
-            if file.stat().st_size == 0 or not _matches(file) or (whole is not None and not whole(file)):
-                yield file
+        asked = file.is_file() and not file.name.startswith(".") and (state or place != "state")
+        if asked and not _is_whole(file, place):
+            yield file
+
+
+def _is_whole(file: Path, place: str) -> bool:
+    """As far as its checksum and its own form tell."""
+    if file.stat().st_size == 0 or not _matches(file):
+        return False
+    if place in ("offsets", "commits", "sources", "metadata"):
+        return _is_json_lines(file)
+    return file.suffix != ".zip" or _is_zip(file)
 
 
 def _is_json_lines(file: Path) -> bool:
@@ -128,9 +136,6 @@ def _is_zip(file: Path) -> bool:
             return snapshot.testzip() is None
     except Exception:  # zipfile has no error of its own for this: a turned bit may ask for a password, or for a place before the first
         return False
-
-
-_WHOLE = {".zip": _is_zip}
 
 
 def _matches(file: Path) -> bool:

@@ -167,6 +167,6 @@ def is_held(folder: Folder) -> bool:
             fcntl.lockf(file, fcntl.LOCK_UN)
     except BlockingIOError:
         return True
-    except OSError:  # there is none, or nobody can have one here
-        return False
+    except OSError:
+        pass  # there is none, or nobody can have one here
     return False
