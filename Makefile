@@ -5,13 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench soak mutants lock clean java help
+.PHONY: demo test check bench faults simulate soak mutants lock clean java help
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
 	@echo "make test   the tests; those that take long are in make soak"
 	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
+	@echo "make faults  kill -9 at every named point, then dozens at random; drivers that wake up when another has taken over"
+	@echo "make simulate  planner, lanes, journal and ends under seeds, without Spark (SEEDS=1000)"
 	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time (SOAK_SECONDS=300)"
 	@echo "make mutants  break the product on purpose, and show which test notices"
 
@@ -41,6 +43,12 @@ check: $(READY)
 
 bench: java $(READY)
 	$(BIN)/python -m bench
+
+faults: java $(READY)
+	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py
+
+simulate: $(READY)
+	$(BIN)/python -m tests.simulation --seeds $${SEEDS:-1000}
 
 soak: java $(READY)
 	$(BIN)/python -m pytest -m soak

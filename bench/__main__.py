@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counts, idle, log
+from bench import counts, epoch, idle, latency, recovery, rows, writer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", help="counts, log, idle; all of them if none is named")
+    parser.add_argument("what", nargs="*", help="latency, counts, epoch, rows, writer, recovery, idle; all of them if none is named")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--limit", type=float, default=1_200, help="seconds that a contestant has")
-    parser.add_argument("--epochs", type=int, default=10_000, help="for log; 100,000 takes three quarters of an hour")
+    parser.add_argument("--epochs", type=int, default=100_000, help="for epoch: how old the old journal is")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for latency: of each of three rounds")
     told = parser.parse_args()
-    wanted = told.what or ["counts", "log", "idle"]
+    wanted = told.what or ["latency", "counts", "epoch", "rows", "writer", "recovery", "idle"]
     if "counts" in wanted:
         counts.compare(records=told.records, keys=told.keys, limit=told.limit)
-    if "log" in wanted:
-        log.main(told.epochs)
+    if "rows" in wanted:
+        rows.main(told.keys)
+    if "writer" in wanted:
+        writer.main()
+    if "epoch" in wanted:
+        epoch.main(told.epochs, told.keys)
+    if "recovery" in wanted:
+        recovery.main()
+    if "latency" in wanted:
+        latency.main(seconds=told.seconds)
     if "idle" in wanted:
         idle.main()
 

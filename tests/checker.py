@@ -1,60 +1,59 @@
-"""Reads the log of a run while it is written, as any reader may, and checks every epoch as it appears."""
+"""Follows the commits of a run while they are made, as any reader may, and checks every epoch as it appears."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Literal
 
-import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
+from millstream.core.graph import Graph
+from millstream.core.ledger import Commit, Ledger, decode_ledger, encode_ledger
+from millstream.core.parts import Part
+from millstream.journal.commits import Commits
+from millstream.journal.disk import Disk
+from millstream.journal.follower import Follower
+from millstream.journal.segments import SegmentReader
+from tests.invariants import Entry, Epoch, Given, Logged, Watch
 
-from millstream.core.backlog import LogFile, Position
-from millstream.core.graph import MILL, Graph
-from millstream.core.plan import Ledger
-from millstream.log.staged import read_records
-from millstream.log.table import newest_version, read_commit
-from tests.invariants import Entry, Epoch, Logged, Watch
-
-AHEAD = 2  # commits of an injector that are read beyond what the mill has taken
-EVERY = 1.0  # seconds between two looks
+EVERY = 0.2  # seconds between two looks
 READ_EVERY = 15  # looks between two readings of everything
 
 
 class Checker:
-    """Goes through a log from its first commit on; every look takes in what is new.
+    """Goes through a journal from its first commit on; every look takes in what is new. It must be kept whole meanwhile.
 
     `diary` finds, among the records of an epoch, what its computations tell of their timers.
     """
 
-    def __init__(self, run: Path, graph: Graph, *, diary: Callable[[Iterable[Logged]], Sequence[Entry]] = lambda made: ()) -> None:
-        self._log, self._graph, self._diary = run / "log", graph, diary
-        self._watch = Watch(graph)
-        self._next = dict.fromkeys(graph.tables, 0)
-        self._files: dict[str, list[tuple[Position, list[Logged]]]] = {table: [] for table in graph.tables}
+    def __init__(self, disk: Disk, graph: Graph, *, diary: Callable[[Iterable[Logged]], Sequence[Entry]] = lambda made: ()) -> None:
+        self._graph, self._diary = graph, diary
+        self._commits, self._reader = Commits(disk), SegmentReader(disk, sleep=time.sleep)
+        self._ledger = Ledger()
+        self._follower = Follower(self._commits, self._ledger)
+        self._watch = Watch(graph, lanes_come_and_go=True)
+        self._readers: dict[tuple[str, str], list[str]] = {}  # by stream and, where it has parts of its own, reader
+        for read in graph.inputs:
+            self._readers.setdefault((read.stream.name, read.reader if read.rekeyed else ""), []).append(read.computation)
+        self._waiting: dict[tuple[str, int], list[Given]] = {}  # by segment and offset
         self._arrived: Counter[str] = Counter()
-        self._made: dict[str, list[Logged]] = {}
         self.epochs = 0
 
     def look(self) -> None:
-        while (note := self._take(MILL)) is not False:
-            if note is not None:
-                self._see(msgspec.json.decode(note, type=Ledger))
+        news = self._follower.poll()
+        assert news.ledger is None, "commits were let go before they were checked"
+        for commit in news.commits:
+            self._see(commit)
 
     def read_again(self) -> None:
-        """All streams of the mill from their beginning: what the epochs brought one by one is there, whatever was merged since."""
-        if self.epochs:
-            table = DeltaTable(str(self._log / MILL)).to_pyarrow_table()  # as any reader sees it, however its files were merged
-            table = table.sort_by([("epoch", "ascending"), ("sequence", "ascending")])
-            for stream, plan in self._graph.streams.items():
-                if plan.tables == (MILL,):
-                    self._watch.read(stream, self._made.get(stream, []))
-                    self._watch.read(stream, _logged(MILL, stream, table.filter(pc.field("stream") == stream)))
+        """All streams from their beginning: what the epochs brought one by one is there, whatever was merged since."""
+        found: dict[str, list[Logged]] = {}
+        for commit in self._commits.span(1, self._ledger.number):
+            for stream, records in self._records(commit).items():
+                found.setdefault(stream, []).extend(records)
+        for stream, records in found.items():
+            self._watch.read(stream, records)
 
     def end(self) -> None:
         """The run has drained."""
@@ -62,52 +61,38 @@ class Checker:
         self.read_again()
         self._watch.end()
 
-    def _see(self, ledger: Ledger) -> None:
-        for table, position in ledger.plan.positions.items():
-            while table != MILL and self._next[table] < position.version + AHEAD and self._take(table) is not False:
-                pass
-        before = self._watch.last.ledger.plan.positions
-        taken: list[Logged] = []
-        waiting: list[Logged] = []
-        for table, files in self._files.items():
-            first, end = before.get(table, Position()), ledger.plan.positions.get(table, Position())
-            assert all(position >= first for position, _ in files), f"{table}: a commit appeared behind what was read"
-            taken += [record for position, records in files if position < end for record in records]
-            waiting += [record for position, records in files if position >= end for record in records]
-            self._files[table] = [(position, records) for position, records in files if position >= end]
-        made = [record for record in waiting if record.id[0] == MILL and record.id[1] == ledger.plan.epoch]
+    def _see(self, commit: Commit) -> None:
+        self._ledger.apply(commit)
+        records = self._records(commit)
+        for stream, some in records.items():
+            self._arrived[stream] += len(some)
+        for frame in commit.frames:
+            for part in frame.parts:
+                if self._ledger.awaited(part, commit.number):
+                    readers = self._readers[part.stream, part.reader]
+                    self._waiting[frame.segment, part.offset] = [
+                        Given(name, r) for r in self._part(frame.segment, part) for name in readers
+                    ]
+        taken = [given for segment, offsets in commit.took.items() for offset in offsets for given in self._waiting.pop((segment, offset))]
+        waiting = [given for some in self._waiting.values() for given in some]
+        made = [record for stream, some in records.items() if stream not in self._graph.injections for record in some]
+        ledger = decode_ledger(encode_ledger(self._ledger))
         self._watch.see(Epoch(ledger, made, taken, waiting, dict(self._arrived)), self._diary(made))
-        for record in sorted(made, key=lambda record: record.id):
-            self._made.setdefault(record.stream, []).append(record)
         self.epochs += 1
 
-    def _take(self, table: str) -> bytes | Literal[False] | None:
-        """Read the next commit of a table; its note, False if there is none yet."""
-        version, path = self._next[table], self._log / table
-        newest = newest_version(path)  # first: others may appear meanwhile
-        commit = read_commit(path, table, version)
-        if commit is None:
-            assert newest < version, f"{path} was cleaned before it was checked"
-            return False
-        self._next[table] += 1
-        for file in commit.files:
-            records = self._records(table, file)
-            self._files[table].append((file.position, records))
-            self._arrived[file.stream] += len(records)
-        return commit.note
+    def _records(self, commit: Commit) -> dict[str, list[Logged]]:
+        """The records of a commit by stream, in the order of their ids: each once, however many read it."""
+        found: dict[str, list[Logged]] = {}
+        for frame in commit.frames:
+            for part in frame.parts:
+                if not part.reader:
+                    found.setdefault(part.stream, []).extend(self._part(frame.segment, part))
+        return {stream: sorted(records) for stream, records in found.items()}
 
-    def _records(self, table: str, file: LogFile) -> list[Logged]:
-        return _logged(table, file.stream, read_records(self._log / table / file.path))
-
-
-def _logged(table: str, stream: str, rows: pa.Table) -> list[Logged]:
-    ids = zip(rows["epoch"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
-    values = (value.encode() for value in rows["value"].to_pylist())
-    times = rows["timestamp"].cast(pa.int64()).to_pylist()
-    return [
-        Logged((table, epoch, sequence), stream, key, value, timestamp)
-        for (epoch, sequence), key, value, timestamp in zip(ids, rows["key"].to_pylist(), values, times, strict=True)
-    ]
+    def _part(self, segment: str, part: Part) -> list[Logged]:
+        columns = self._reader.part(segment, part)
+        rows = zip(columns.minors, columns.keys, columns.values, columns.timestamps, strict=True)
+        return [Logged((part.origin, part.major, minor), part.stream, *row) for minor, *row in rows]
 
 
 class Watching:

@@ -33,7 +33,7 @@ def drained(spark: SparkSession, at: Path) -> Callable[..., ms.Run]:
     """Run a topology of bounded inputs to its end."""
 
     def run(topology: ms.Topology, *, folder: Path = at, **options: Any) -> ms.Run:
-        options = {"partitions": 1, "buckets": 4, **options}
+        options = {"lanes": 1, "buckets": 4, **options}
         found = ms.start(topology, at=folder, spark=spark, until=ms.DRAINED, options=ms.Options(**options))
         try:
             assert found.wait(PATIENCE), found.status()
@@ -54,7 +54,7 @@ def started(spark: SparkSession, at: Path) -> Iterator[Callable[..., ms.Run]]:
     runs: list[ms.Run] = []
 
     def start(topology: ms.Topology, *, folder: Path = at, **options: Any) -> ms.Run:
-        options = {"partitions": 1, "buckets": 4, **options}
+        options = {"lanes": 1, "buckets": 4, **options}
         runs.append(ms.start(topology, at=folder, spark=spark, options=ms.Options(**options)))
         return runs[-1]
 

@@ -1,27 +1,27 @@
 """What must hold of a stream processor, each as one function over plain values.
 
-The same functions serve a model check in this process and a checker that reads the log of a run on Spark: both give an
-`Epoch` for every epoch that was committed to a `Watch`, and what the timers' own diary says. A function that finds its
-invariant broken raises `Broken`, which names it.
+The same functions serve a model check in this process and one that follows the journal of a run: both give an `Epoch` for
+every epoch that was committed to a `Watch`, and what the timers' own diary says. A function that finds its invariant broken
+raises `Broken`, which names it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from millstream.core.epoch import Header, Tally
-from millstream.core.graph import MILL, Graph
-from millstream.core.plan import Ledger, Plan, no_ledger
-from millstream.timestamp import END_OF_TIME, START_OF_TIME
+from millstream.core.epoch import Tally
+from millstream.core.graph import Graph
+from millstream.core.ledger import Ledger, Source
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
 
-Id = tuple[str, int, int]  # table, epoch, sequence; a sequence is bucket << 40, and the place within the bucket
+Id = tuple[str, int, int]  # origin, major, minor; of a production: stream, epoch, and bucket << 40 with the place within the bucket
 
 
 class Logged(NamedTuple):
-    """A record as it lies in the log."""
+    """A record as it lies in the journal."""
 
     id: Id
     stream: str
@@ -30,23 +30,33 @@ class Logged(NamedTuple):
     timestamp: int
 
 
+class Given(NamedTuple):
+    """A record on its way to one of its readers, under the key that this one sees."""
+
+    computation: str
+    record: Logged
+
+
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch after it was committed. `waiting` and `arrived` are of the same moment, at or after its commit."""
+    """One epoch after it was committed."""
 
     ledger: Ledger
     made: Sequence[Logged] = ()  # what it produced
-    taken: Sequence[Logged] = ()  # what it delivered: each record once, however many read it
-    waiting: Sequence[Logged] = ()  # what lies in the log behind its positions
-    arrived: Mapping[str, int] = field(default_factory=dict)  # the records of each stream since the beginning
+    taken: Sequence[Given] = ()  # what it delivered
+    waiting: Sequence[Given] = ()  # what was committed and no epoch has delivered
+    arrived: Mapping[str, int] = field(default_factory=dict)  # the records of each stream that are committed
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """What one attempt at an epoch was given: its plan, or what a bucket knows of it, and its records in their order."""
+class Visible:
+    """All that anybody can find between two epochs."""
 
-    plan: Plan | Header
-    arrivals: Sequence[Any] = ()
+    ledger: Ledger  # counts, low watermarks, what the buckets last said
+    sources: Mapping[str, Source]  # with what they have beyond the last commit
+    rows: Mapping[tuple[str, str], Any]  # state and timers, by computation and key
+    records: Mapping[str, Sequence[Any]]  # of each stream
+    waiting: Sequence[Any]  # in the order in which it will be delivered
 
 
 @dataclass(frozen=True)
@@ -85,17 +95,18 @@ class Broken(AssertionError):
 def conservation(graph: Graph, epoch: Epoch) -> None:
     """No record is lost and none is made up: what came on the streams that a computation reads was received or still waits,
     and what was received was applied, dropped, diverted or buried."""
-    waiting = Counter(record.stream for record in epoch.waiting)
+    waiting = Counter(given.computation for given in epoch.waiting)
     for name, node in graph.nodes.items():
         tally = epoch.ledger.tallies.get(name, Tally())
         if tally.received != tally.applied + tally.dropped + tally.diverted + tally.dead:
             raise Broken(conservation, f"{name!r} received what went nowhere: {tally}")
         came = sum(epoch.arrived.get(read.stream.name, 0) for read in node.inputs)
-        left = sum(waiting[read.stream.name] for read in node.inputs)
-        if came != tally.received + left:
-            raise Broken(conservation, f"{came} records came for {name!r}; it received {tally.received}, and {left} wait")
-    for stream, plan in graph.streams.items():
-        if plan.tables == (MILL,) and epoch.ledger.produced.get(stream, 0) != epoch.arrived.get(stream, 0):
+        if came != tally.received + waiting[name]:
+            raise Broken(conservation, f"{came} records came for {name!r}; it received {tally.received}, and {waiting[name]} wait")
+    for stream in graph.streams:
+        source = epoch.ledger.sources.get(stream, Source())
+        counted = source.injected if stream in graph.injections else epoch.ledger.produced.get(stream, 0)
+        if counted != epoch.arrived.get(stream, 0):
             raise Broken(conservation, f"{stream!r} has other records than the ledger counts")
 
 
@@ -109,12 +120,12 @@ def state_equals_fold(found: Mapping[Any, Any], folded: Mapping[Any, Any]) -> No
 def productions_unique_and_gap_free(epoch: int, made: Iterable[Logged]) -> None:
     """The records of an epoch carry its number and are counted through in each bucket, over all streams: a missing number is
     a lost record, a repeated one a doubled record."""
-    places: dict[tuple[str, int], list[int]] = {}
+    places: dict[int, list[int]] = {}
     for record in made:
-        table, of, sequence = record.id
+        _, of, minor = record.id
         if of != epoch:
             raise Broken(productions_unique_and_gap_free, f"{record.id} was committed in epoch {epoch}")
-        places.setdefault((table, sequence >> 40), []).append(sequence & ((1 << 40) - 1))
+        places.setdefault(minor >> 40, []).append(minor & ((1 << 40) - 1))
     for bucket, found in places.items():
         if sorted(found) != list(range(len(found))):
             raise Broken(productions_unique_and_gap_free, f"epoch {epoch}, bucket {bucket}: {sorted(found)}")
@@ -137,31 +148,30 @@ def one_epoch_a_row(rows: Iterable[Row]) -> None:
 
 def low_watermarks_monotone(before: Ledger, after: Ledger) -> None:
     """A low watermark is a promise, and the clock of the epochs is one too: none moves back."""
-    if after.plan.now < before.plan.now:
-        raise Broken(low_watermarks_monotone, f"now went back from {before.plan.now} to {after.plan.now}")
-    for name, low_watermark in before.plan.low_watermarks.items():
-        if after.plan.low_watermarks[name].input < low_watermark.input:
-            raise Broken(low_watermarks_monotone, f"that of {name!r} went back to {after.plan.low_watermarks[name].input}")
-    for name, promise in before.plan.promises.items():
-        if after.plan.promises[name] < promise:
-            raise Broken(low_watermarks_monotone, f"the promise of {name!r} went back to {after.plan.promises[name]}")
+    if after.now < before.now:
+        raise Broken(low_watermarks_monotone, f"now went back from {before.now} to {after.now}")
+    for name in before.low_watermarks:
+        if _input(after, name) < _input(before, name):
+            raise Broken(low_watermarks_monotone, f"that of {name!r} went back to {_input(after, name)}")
+    for name, promise in before.promises.items():
+        if after.promises.get(name, START_OF_TIME) < promise:
+            raise Broken(low_watermarks_monotone, f"the promise of {name!r} went back to {after.promises.get(name)}")
 
 
 def low_watermarks_below_pending_work(graph: Graph, before: Epoch, after: Epoch) -> None:
     """Nothing that still comes is below a low watermark, but what is late already; and all of that is counted."""
     for name, node in graph.nodes.items():
         last, (input, output) = _input(before.ledger, name), _both(after.ledger, name)
-        bounds = {f"the promise of {other!r}": after.ledger.plan.promises.get(other, START_OF_TIME) for other in node.injectors}
+        bounds = {f"the promise of {other!r}": after.ledger.promises.get(other, START_OF_TIME) for other in node.injectors}
         bounds |= {f"the output of {other!r}": _both(after.ledger, other)[1] for other in node.producers}
         for what, bound in bounds.items():
             if input > max(last, bound):
                 raise Broken(low_watermarks_below_pending_work, f"{name!r} is at {input}, after {what} at {bound}")
-        read = Counter(read.stream.name for read in node.inputs)
-        for record in after.waiting:
-            if record.stream in read and last <= record.timestamp < input:
-                raise Broken(low_watermarks_below_pending_work, f"{name!r} is at {input}, after {record}")
-        came = [record.timestamp for record in after.taken for _ in range(read[record.stream])]
-        held = min(before.ledger.held(name), after.ledger.held(name), *came, input)
+        for given in after.waiting:
+            if given.computation == name and last <= given.record.timestamp < input:
+                raise Broken(low_watermarks_below_pending_work, f"{name!r} is at {input}, after {given.record}")
+        came = [given.record.timestamp for given in after.taken if given.computation == name]
+        held = min(_held(before.ledger, name), _held(after.ledger, name), *came, input)
         if output > held:
             raise Broken(low_watermarks_below_pending_work, f"the output of {name!r} is at {output}, after what it holds at {held}")
         late = sum(timestamp < last for timestamp in came)
@@ -184,9 +194,10 @@ def timers_in_order(book: Book, diary: Iterable[Entry]) -> None:
         write(book, entry)
 
 
-def every_timer_once(book: Book, diary: Iterable[Entry], after: Ledger) -> None:
+def every_timer_once(book: Book, diary: Iterable[Entry], after: Ledger, *, lanes_come_and_go: bool = False) -> None:
     """What is set and not replaced or cancelled fires once: only pending timers fire, none stays that is due, and the
-    rows hold as many as the diary tells of."""
+    rows hold as many as the diary tells of. Where lanes come and go, one that is away has timers that are due, and the
+    ledger knows of it."""
     book = _copy(book)
     for entry in diary:
         if entry.does == "fire":
@@ -196,33 +207,35 @@ def every_timer_once(book: Book, diary: Iterable[Entry], after: Ledger) -> None:
         write(book, entry)
     pending = [entry for of in book.values() for entry in of.values()]
     for entry in pending:
-        if _due(entry, _input(after, entry.computation), after.plan.now):
-            raise Broken(every_timer_once, f"{entry} is due and did not fire by epoch {after.plan.epoch}")
+        if _due(entry, _input(after, entry.computation), after.now) and not (lanes_come_and_go and _is_awaited(after, entry.computation)):
+            raise Broken(every_timer_once, f"{entry} is due and did not fire by epoch {after.number}")
     counts = Counter(entry.computation for entry in pending)
     for name in {entry.computation for entry in diary} | set(counts):
-        kept = sum(of[name].timers for of in after.reports.values() if name in of)
+        kept = sum(report.timers for report in after.reports.get(name, {}).values())
         if kept != counts[name]:
             raise Broken(every_timer_once, f"{name!r} keeps {kept} timers; its diary tells of {counts[name]}")
 
 
 def contiguous_ledger(before: Ledger, after: Ledger) -> None:
-    """Epochs follow each other without a gap, go on where the last one stopped reading, and forget no count."""
-    if after.plan.epoch != before.plan.epoch + 1:
-        raise Broken(contiguous_ledger, f"epoch {after.plan.epoch} follows {before.plan.epoch}")
-    for table, position in before.plan.positions.items():
-        if after.plan.positions[table] < position:
-            raise Broken(contiguous_ledger, f"the position in {table!r} went back from {position} to {after.plan.positions[table]}")
+    """Epochs follow each other without a gap, sources go on where they were, and no count is forgotten."""
+    if after.number != before.number + 1:
+        raise Broken(contiguous_ledger, f"epoch {after.number} follows {before.number}")
+    for name, source in before.sources.items():
+        for what in ("position", "batch", "injected", "dead", "finished"):
+            if getattr(after.sources[name], what) < getattr(source, what):
+                raise Broken(contiguous_ledger, f"{what} of {name!r} went back from {source} to {after.sources[name]}")
     for name, tally in before.tallies.items():
         if any(getattr(after.tallies[name], what) < getattr(tally, what) for what in Tally.__struct_fields__):
             raise Broken(contiguous_ledger, f"counts of {name!r} went back to {after.tallies[name]}")
 
 
-def equal_input_on_replay(first: Attempt, again: Attempt) -> None:
-    """An epoch that is run again sees the same clocks and the same records, in the same order, under the same ids."""
-    if first.plan != again.plan:
-        raise Broken(equal_input_on_replay, f"planned {first.plan}, then {again.plan}")
-    if list(first.arrivals) != list(again.arrivals):
-        raise Broken(equal_input_on_replay, f"epoch {first.plan.epoch} was given other records: {first.arrivals}, then {again.arrivals}")
+def uncommitted_leaves_nothing(before: Visible, after: Visible) -> None:
+    """An epoch that ran and was not committed was not: rows, timers, productions, counts and marks are as they were, and what
+    it took waits again, in its old place."""
+    for what in fields(Visible):
+        was, now = getattr(before, what.name), getattr(after, what.name)
+        if was != now:
+            raise Broken(uncommitted_leaves_nothing, f"{what.name} were {was}, and are {now}")
 
 
 def readers_see_prefixes(earlier: Sequence[Id], later: Sequence[Id]) -> None:
@@ -238,9 +251,9 @@ def lag_returns_to_zero(graph: Graph, epoch: Epoch) -> None:
     for name in graph.nodes:
         if _both(epoch.ledger, name) != (END_OF_TIME, END_OF_TIME):
             raise Broken(lag_returns_to_zero, f"{name!r} stays at {_both(epoch.ledger, name)}")
-        for of in epoch.ledger.reports.values():
-            if name in of and of[name].minima.due(END_OF_TIME, epoch.ledger.plan.now):
-                raise Broken(lag_returns_to_zero, f"a timer of {name!r} is due: {of[name].minima}")
+        for report in epoch.ledger.reports.get(name, {}).values():
+            if report.minima.due(END_OF_TIME, epoch.ledger.now):
+                raise Broken(lag_returns_to_zero, f"a timer of {name!r} is due: {report.minima}")
 
 
 INVARIANTS: tuple[Callable[..., None], ...] = (
@@ -254,20 +267,20 @@ INVARIANTS: tuple[Callable[..., None], ...] = (
     timers_in_order,
     every_timer_once,
     contiguous_ledger,
-    equal_input_on_replay,
+    uncommitted_leaves_nothing,
     readers_see_prefixes,
     lag_returns_to_zero,
 )
 
 
 class Watch:
-    """Sees a run epoch by epoch, from its first, and checks all that can be said of it from outside."""
+    """Sees a run epoch by epoch, and checks all that can be said of it from outside. `begun` is what stood before the first."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, begun: Ledger | None = None, *, lanes_come_and_go: bool = False) -> None:
+        self._graph, self._lanes_come_and_go = graph, lanes_come_and_go
         self._book: Book = {}
         self._read: dict[str, list[Logged]] = {}
-        self.last = Epoch(no_ledger(graph))
+        self.last = Epoch(Ledger() if begun is None else begun)
 
     def see(self, epoch: Epoch, diary: Sequence[Entry] = ()) -> None:
         """The next epoch, and what the diaries of the computations got in it, in the order of production."""
@@ -276,9 +289,9 @@ class Watch:
         low_watermarks_monotone(before, after)
         low_watermarks_below_pending_work(self._graph, self.last, epoch)
         conservation(self._graph, epoch)
-        productions_unique_and_gap_free(after.plan.epoch, epoch.made)
+        productions_unique_and_gap_free(after.number, epoch.made)
         timers_in_order(self._book, diary)
-        every_timer_once(self._book, diary, after)
+        every_timer_once(self._book, diary, after, lanes_come_and_go=self._lanes_come_and_go)
         for entry in diary:
             write(self._book, entry)
         self.last = epoch
@@ -293,13 +306,6 @@ class Watch:
     def end(self) -> None:
         """The input has ended, and the run has come to rest."""
         lag_returns_to_zero(self._graph, self.last)
-
-
-def replayed(first: Attempt, made: Sequence[Logged], again: Attempt, made_again: Sequence[Logged]) -> None:
-    """Two attempts at one epoch are given the same, and make the same: no more and no less."""
-    equal_input_on_replay(first, again)
-    same_bytes_for_the_same_id(made, made_again)
-    same_bytes_for_the_same_id(made_again, made)
 
 
 def write(book: Book, entry: Entry) -> None:
@@ -326,10 +332,19 @@ def _rank(entry: Entry) -> tuple[int, bool, str]:
     return entry.at, entry.wall, entry.tag
 
 
+def _is_awaited(ledger: Ledger, name: str) -> bool:
+    """Whether a bucket of a computation has said that something is due there now."""
+    return any(report.minima.due(Timestamp(_input(ledger, name)), ledger.now) for report in ledger.reports.get(name, {}).values())
+
+
 def _input(ledger: Ledger, name: str) -> int:
     return _both(ledger, name)[0]
 
 
 def _both(ledger: Ledger, name: str) -> tuple[int, int]:
-    found = ledger.plan.low_watermarks.get(name)
+    found = ledger.low_watermarks.get(name)
     return (int(START_OF_TIME), int(START_OF_TIME)) if found is None else (int(found.input), int(found.output))
+
+
+def _held(ledger: Ledger, name: str) -> int:
+    return min((int(report.minima.hold) for report in ledger.reports.get(name, {}).values()), default=int(END_OF_TIME))

@@ -9,10 +9,10 @@ import os
 import random
 import subprocess
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,115 +21,170 @@ import psutil
 from deltalake import DeltaTable
 
 import millstream as ms
-from millstream.core.epoch import Header
-from millstream.core.graph import compile_topology
-from millstream.core.plan import Ledger
 from millstream.log.status import status_of
-from millstream.log.table import newest_version, read_commit
-from tests.checker import Checker
-from tests.invariants import Attempt, contiguous_ledger, equal_input_on_replay, low_watermarks_monotone
-from tests.program import WINDOW, Click, Total, Visits, topology_of
+from tests.program import WINDOW, Click, Seen, Total, Visits
+from tests.waiting import wait_until
 
 SABOTAGE = Path(__file__).parent / "sabotage"
 START = datetime(2026, 1, 1, tzinfo=UTC)
+PACE = 0.02  # seconds between two helpings of views
+VIEWS = 10  # in each
+HELPINGS_PER_FILE = 25  # of clicks
+CLICKS = 200
 
 
-def write_clicks(folder: Path, *, records: int, files: int, seed: int) -> None:
-    """Disorder of a few seconds, and no late records."""
-    folder.mkdir(parents=True)
-    chance = random.Random(seed)
-    each = records // files
-    for number in range(files):
-        lines = []
-        for n in range(each):
-            at = START + timedelta(seconds=(number * each + n) * 600 / records + chance.uniform(0, 4))
-            lines.append(json.dumps({"user": f"u{chance.randrange(200)}", "page": f"/{chance.randrange(20)}", "at": at.isoformat()}))
-        (folder / f"{number:04d}.jsonl").write_text("\n".join(lines) + "\n")
-        time.sleep(0.003)  # Spark reads files in the order of their times
+class Input:
+    """What the program reads: files of clicks, and a file of views that grows. Event time goes on with every record."""
+
+    def __init__(self, base: Path, seed: int) -> None:
+        self._base, self._chance = base, random.Random(seed)
+        (base / "clicks").mkdir(parents=True)
+        (base / "views.jsonl").touch()
+        self.files = self.views = 0
+
+    def add_clicks(self, count: int = CLICKS) -> None:
+        """A file that appears whole, with a disorder of a few seconds and no late records."""
+        first = self.files * CLICKS
+        lines = [self._line((first + n) * 0.1 + self._chance.uniform(0, 4)) for n in range(count)]
+        aside = self._base / "clicks" / f".{self.files}.tmp"
+        aside.write_text("".join(lines))
+        aside.rename(self._base / "clicks" / f"{self.files:06d}.jsonl")
+        self.files += 1
+
+    def add_views(self, count: int = VIEWS) -> None:
+        """In the order of time, so that there is one way only to number them."""
+        lines = [self._line((self.views + n) * 0.02) for n in range(count)]
+        with (self._base / "views.jsonl").open("a") as file:
+            file.write("".join(lines))
+        self.views += count
+
+    def _line(self, seconds: float) -> str:
+        chance, at = self._chance, START + timedelta(seconds=seconds)
+        return json.dumps({"user": f"u{chance.randrange(50)}", "page": f"/{chance.randrange(12)}", "at": at.isoformat()}) + "\n"
 
 
-def expected(clicks: Path) -> dict[str, Counter[str]]:
-    """By hand: what the topology must deliver."""
+@contextlib.contextmanager
+def feeding(given: Input) -> Iterator[None]:
+    """Something comes all the time."""
+    over = threading.Event()
+
+    def feed() -> None:
+        for helping in itertools.count():
+            given.add_views()
+            if helping % HELPINGS_PER_FILE == 0:
+                given.add_clicks()
+            if over.wait(PACE):
+                return
+
+    thread = threading.Thread(target=feed, name="feeds", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+# What must come out.
+
+
+@dataclass
+class Results:
+    """What was delivered, or has to be. Of `totals` and `seen` the order counts, key by key."""
+
+    visits: Counter[str]
+    totals: dict[str, list[str]]
+    seen: dict[str, list[str]]
+
+    @property
+    def records(self) -> int:
+        return self.visits.total() + sum(map(len, self.totals.values())) + sum(map(len, self.seen.values()))
+
+
+def expected(base: Path) -> Results:
+    """By hand: a fold over the input in plain Python."""
+    lines = [line for file in sorted((base / "clicks").glob("*.jsonl")) for line in file.read_bytes().splitlines()]
+    views = [msgspec.json.decode(line, type=Click) for line in (base / "views.jsonl").read_bytes().splitlines()]
     visits: Counter[tuple[str, str, int]] = Counter()
-    for file in sorted(clicks.glob("*.jsonl")):
-        for line in file.read_text().splitlines():
-            click = msgspec.json.decode(line, type=Click)
-            end = ms.floor(ms.to_timestamp(click.at), WINDOW) + WINDOW
-            visits[click.user, click.page, int(end)] += 1
+    for click in [*(msgspec.json.decode(line, type=Click) for line in lines), *views]:
+        visits[click.user, click.page, int(ms.floor(ms.to_timestamp(click.at), WINDOW) + WINDOW)] += 1
     pages: Counter[tuple[str, int]] = Counter()
     for (_, page, end), count in visits.items():
         pages[page, end] += count
-    totals: list[tuple[str, Total, int]] = []
+    totals: dict[str, list[str]] = defaultdict(list)
     so_far: dict[str, Total] = {}
     for (page, end), count in sorted(pages.items(), key=lambda item: item[0][1]):
         old = so_far.get(page, Total())
         so_far[page] = Total(old.clicks + count, old.windows + 1)
-        totals.append((page, so_far[page], end))
-    return {
-        "visits": Counter(_text(user, Visits(page, count), end) for (user, page, end), count in visits.items()),
-        "totals": Counter(_text(page, total, end) for page, total, end in totals),
-    }
+        totals[page].append(_text(so_far[page], end))
+    seen: dict[str, list[str]] = defaultdict(list)
+    for view in views:
+        seen[view.user].append(_text(Seen(view.page, len(seen[view.user]) + 1), int(ms.to_timestamp(view.at))))
+    told = Counter(f"{user} {_text(Visits(page, count), end)}" for (user, page, end), count in visits.items())
+    return Results(told, totals, seen)
 
 
-def delivered(out: Path) -> dict[str, Counter[str]]:
-    found = {}
-    for name in ("visits", "totals"):
-        rows = DeltaTable(str(out / name)).to_pyarrow_table().to_pylist()
-        found[name] = Counter(_text(row["key"], row["value"], int(ms.to_timestamp(row["timestamp"]))) for row in rows)
-        ids = [row["id"] for row in rows]
-        assert len(set(ids)) == len(ids), f"{name}: an id was delivered twice"
-    return found
+def delivered(base: Path) -> Results:
+    out = base / "out"
+    rows = DeltaTable(str(out / "visits")).to_pyarrow_table().to_pylist()
+    _unique("visits", [row["id"] for row in rows])
+    visits = Counter(f"{row['key']} {_text(row['value'], int(ms.to_timestamp(row['timestamp'])))}" for row in rows)
+    totals: dict[str, list[str]] = defaultdict(list)
+    lines = [json.loads(line) for file in sorted((out / "totals").glob("*.jsonl")) for line in file.read_text().splitlines()]
+    _unique("totals", [line["id"] for line in lines])
+    for line in lines:
+        totals[line["key"]].append(_text(line["value"], int(ms.to_timestamp(datetime.fromisoformat(line["timestamp"])))))
+    seen: dict[str, list[str]] = defaultdict(list)
+    steps = sorted(file for file in (out / "seen").iterdir() if not file.suffix)
+    assert [int(file.name) for file in steps] == list(range(len(steps))), "steps have no gap"
+    assert not list((out / "seen").glob("*.other")), "a step that was repeated is the same"
+    for file in steps:
+        for key, value, timestamp in map(json.loads, file.read_text().splitlines()):
+            seen[key].append(_text(value, timestamp))
+    return Results(visits, totals, seen)
 
 
-def _text(key: str, value: object, at: int) -> str:
-    return f"{key} {msgspec.json.encode(value).decode()} {at}"
+def _unique(name: str, ids: Sequence[str]) -> None:
+    assert len(set(ids)) == len(ids), f"{name}: an id was delivered twice"
 
 
-def ledgers(run: Path) -> Iterator[Ledger]:
-    """All that the mill published, in order."""
-    table = run / "log" / "mill"
-    for version in range(newest_version(table) + 1):
-        commit = read_commit(table, "mill", version)
-        if commit is not None and commit.note is not None:
-            yield msgspec.json.decode(commit.note, type=Ledger)
-
-
-def check_ledgers(run: Path) -> int:
-    """Epochs follow each other without a gap, and no low watermark moves back; returns how many epochs there were."""
-    found = list(ledgers(run))
-    for before, after in itertools.pairwise(found):
-        contiguous_ledger(before, after)
-        low_watermarks_monotone(before, after)
-    return len(found)
+def _text(value: object, at: int) -> str:
+    return f"{msgspec.json.encode(value).decode()} {at}"
 
 
 def check(base: Path) -> int:
-    """A drained run: delivered is what must be, every timer fired once, and the log keeps the invariants; returns its epochs."""
-    want = expected(base / "clicks")
-    assert delivered(base / "out") == want
-    fired = {name: computation.tally.fired for name, computation in status_of(base / "run").computations.items()}
-    assert fired == timers(want)
-    checker = Checker(base / "run", compile_topology(topology_of(base / "clicks", base / "out")))
-    checker.end()
-    return checker.epochs
+    """A run that has come to its end: all that must be is delivered once and in order, and the log has it too; returns its epochs."""
+    want, have = expected(base), delivered(base)
+    assert have.seen == want.seen
+    assert have.visits == want.visits
+    assert have.totals == want.totals
+    status = status_of(base / "run")
+    clicks = sum(len(file.read_bytes().splitlines()) for file in (base / "clicks").glob("*.jsonl"))
+    views = sum(map(len, want.seen.values()))
+    assert {name: injector.injected for name, injector in status.injectors.items()} == {"clicks": clicks, "views": views}
+    tallies = {name: computation.tally for name, computation in status.computations.items()}
+    assert all(tally.received == tally.applied for tally in tallies.values()), tallies
+    pages = sum(map(len, want.totals.values()))
+    assert {name: tally.fired for name, tally in tallies.items()} == {
+        "per-user": want.visits.total(),  # a timer for each of its windows
+        "per-page": pages,
+        "growing": 0,
+        "numbered": 0,
+    }
+    log = DeltaTable(str(base / "run" / "log")).to_pyarrow_table(columns=["stream", "origin", "major", "minor"]).to_pylist()
+    assert len({tuple(row.values()) for row in log}) == len(log), "the log has a record twice"
+    found = Counter(row["stream"] for row in log)
+    assert found == {
+        "clicks": clicks,
+        "views": views,
+        "per-user.visits": want.visits.total(),
+        "per-page.clicks": pages,
+        "growing.totals": pages,
+    }
+    return status.epoch
 
 
-def check_replays(base: Path) -> set[int]:
-    """Whatever was tried again was given the same; returns the epochs that were."""
-    first: dict[tuple[int, int], Attempt] = {}
-    again: set[int] = set()
-    for line in (base / "witness").read_bytes().splitlines():
-        bucket, header, *given = msgspec.json.decode(line, type=tuple[int, Header, int, int])
-        attempt = Attempt(header, given)
-        if (known := first.setdefault((header.epoch, bucket), attempt)) is not attempt:
-            equal_input_on_replay(known, attempt)
-            again.add(header.epoch)
-    return again
-
-
-def timers(want: dict[str, Counter[str]]) -> dict[str, int]:
-    """How many timers each computation fires: one for each of its windows."""
-    return {"per-user": want["visits"].total(), "per-page": want["totals"].total(), "growing": 0}
+# Runs and what befalls them.
 
 
 def sabotaged() -> dict[str, str]:
@@ -139,28 +194,90 @@ def sabotaged() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that befalls a run; see `tests/sabotage`."""
+    """Something that befalls a run at a point; see `tests/sabotage`. `after` is the fault that must have come first."""
 
     point: str
-    deed: str = "kill all"
-    epoch: int = 0  # the first in which it may happen
+    deed: str = "kill"
+    after: str | None = None
+    skip: int = 0  # times that a process passes the point unharmed
 
     def fired(self, base: Path) -> Path:
         return base / "fired" / f"{self.point}.json"
 
-    def environment(self, base: Path) -> dict[str, str]:
-        self.fired(base).parent.mkdir(exist_ok=True)
-        told = {**asdict(self), "fired": str(self.fired(base)), "folder": str(base / "run"), "root": str(base / "root")}
-        return {"MILLSTREAM_FAULT": json.dumps(told), **sabotaged()}
+    def found(self, base: Path) -> dict[str, object]:
+        """What the one who did it saw at that moment."""
+        found: dict[str, object] = json.loads(self.fired(base).read_text())
+        return found
 
 
-def start(base: Path, fault: Fault | None = None, *, log: str = "run.log") -> subprocess.Popen[bytes]:
-    """The topology in a process of its own."""
-    environment = {**os.environ, **(fault.environment(base) if fault else sabotaged()), "MILLSTREAM_WITNESS": str(base / "witness")}
-    with (base / log).open("ab") as words:
-        process = subprocess.Popen([sys.executable, "-m", "tests.program", str(base)], stdout=words, stderr=words, env=environment)
+def in_turn(*points: str) -> list[Fault]:
+    """Faults that come one after the other."""
+    return [Fault(point, after=before) for before, point in itertools.pairwise([None, *points]) if point is not None]
+
+
+def environment(base: Path, faults: Sequence[Fault]) -> dict[str, str]:
+    (base / "fired").mkdir(exist_ok=True)
+    told = {
+        "folder": str(base / "run"),
+        "fired": str(base / "fired"),
+        "root": str(base / "root"),
+        "faults": [{"point": fault.point, "deed": fault.deed, "after": fault.after, "skip": fault.skip} for fault in faults],
+    }
+    return {"MILLSTREAM_FAULTS": json.dumps(told), **sabotaged()}
+
+
+def start(base: Path, faults: Sequence[Fault] = (), *, last: bool = False, log: str = "run.log") -> subprocess.Popen[bytes]:
+    """The program in a process of its own; the last one comes to the end of the input, and ends."""
+    words = [sys.executable, "-m", "tests.program", str(base), *(["--last"] if last else [])]
+    with (base / log).open("ab") as into:
+        process = subprocess.Popen(words, stdout=into, stderr=into, env={**os.environ, **environment(base, faults)})
     (base / "root").write_text(str(process.pid))
     return process
+
+
+def run_to_the_end(base: Path, *, seconds: float = 180.0) -> None:
+    """The last run, with nobody to harm it."""
+    process = start(base, last=True)
+    try:
+        assert process.wait(seconds) == 0, words_of(base)
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+
+
+def words_of(base: Path, log: str = "run.log") -> str:
+    """What a run said last."""
+    return (base / log).read_text()[-4000:]
+
+
+def answers(base: Path, process: subprocess.Popen[bytes], *, seconds: float = 120.0) -> None:
+    """Until the run has delivered a further step of views: they are the first answer of all, and have no gap."""
+    folder = base / "out" / "seen"
+    newest = max((int(file.stem) for file in folder.iterdir()), default=-1) if folder.exists() else -1
+    following = folder / f"{newest + 1:09d}"
+    wait_until(lambda: process.poll() is not None or following.exists(), seconds)
+    assert process.poll() is None, words_of(base)
+
+
+def processes(process: subprocess.Popen[bytes], kind: str) -> list[psutil.Process]:
+    """Those of a run that are of a kind: `lane` (as a process of Spark's runs one), `writer`, `java`."""
+    found = []
+    for member in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if _kind(member) == kind:
+                found.append(member)
+    return found
+
+
+def _kind(member: psutil.Process) -> str:
+    words = " ".join(member.cmdline())
+    if "millstream.writer" in words:
+        return "writer"
+    if member.name() == "java":
+        return "java"
+    parent = member.parent()
+    forked = parent is not None and parent.name() != "java" and "daemon" in words  # by Spark's daemon
+    return "lane" if forked and "MILLSTREAM_LANE" in member.environ() else ""
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> int:

@@ -1,11 +1,19 @@
-"""A program of a user's, complete in itself: clicks counted by user, by page and since the beginning, exactly once."""
+"""A program of a user's, complete in itself: clicks and views counted by user, by page and since the beginning, exactly once.
+
+It reads files, and follows a file of lines as a source that pushes would; it delivers to every kind of target.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 import millstream as ms
 
@@ -23,6 +31,12 @@ class Click:
 class Visits:
     page: str
     clicks: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    page: str
+    number: int  # of the user's views so far
 
 
 class PerUser(ms.Computation[dict[str, int]]):
@@ -73,28 +87,99 @@ class Growing(ms.Computation[Total]):
         self.totals.produce(Total(self.state.clicks, self.state.windows), timestamp=record.timestamp)
 
 
-def topology_of(clicks: Path, out: Path) -> ms.Topology:
-    """Three computations, keyed by user and by page. Nothing in it depends on how records fall into epochs."""
-    topology = ms.Topology("clicks")
-    source = ms.files(f"{clicks}/*.jsonl", Click, bounded=True)
-    stream = topology.inject(
-        "clicks", source, key=lambda c: c.user, timestamp=lambda c: c.at, low_watermark=ms.BoundedDisorder(5 * ms.SECOND)
-    )
-    per_user, per_page, growing = PerUser(), PerPage(), Growing()
-    topology.compute("per-user", per_user).reads(stream)
+class Numbered(ms.Computation[int]):
+    """The views of a user, numbered as they come: an answer at once."""
+
+    seen: ms.Output[Seen] = ms.output(keep=False)
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        self.state += 1
+        self.seen.produce(Seen(record.value.page, self.state), timestamp=record.timestamp)
+
+
+def follow(lines: Path, *, ends: bool) -> Callable[[int], Iterator[Click]]:
+    """The lines of a file from a position on, and what is added to it. A source that can be asked again."""
+
+    def values(position: int) -> Iterator[Click]:
+        with lines.open("rb") as file:
+            number = 0
+            while True:
+                line = file.readline()
+                if line.endswith(b"\n"):
+                    if number >= position:
+                        yield msgspec.json.decode(line, type=Click)
+                    number += 1
+                elif ends:
+                    return
+                else:
+                    file.seek(-len(line), os.SEEK_CUR)
+                    time.sleep(0.005)
+
+    return values
+
+
+def tell(folder: Path) -> Callable[[int, list[ms.Record[Seen]]], None]:
+    """A target without a transaction: a file a step. One that is repeated is the same, or it says so."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def call(step: int, records: list[ms.Record[Seen]]) -> None:
+        content = b"".join(msgspec.json.encode([r.key, r.value, r.timestamp]) + b"\n" for r in records)
+        file = folder / f"{step:09d}"
+        if file.exists() and file.read_bytes() != content:
+            file.with_suffix(".other").write_bytes(content)
+        aside = file.with_suffix(".tmp")
+        aside.write_bytes(content)
+        aside.rename(file)
+
+    return call
+
+
+def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
+    """Four computations, keyed by user and by page. Nothing in it depends on how records fall into epochs."""
+    topology, out = ms.Topology("clicks"), base / "out"
+    usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(5 * ms.SECOND)}
+    clicks = topology.inject("clicks", ms.files(f"{base}/clicks/*.jsonl", Click, bounded=ends), **usual)  # type: ignore[arg-type]
+    views = topology.inject("views", ms.values(follow(base / "views.jsonl", ends=ends), Click), **usual)  # type: ignore[arg-type]
+    per_user, per_page, growing, numbered = PerUser(), PerPage(), Growing(), Numbered()
+    topology.compute("per-user", per_user).reads(clicks, views)
     topology.compute("per-page", per_page).reads(per_user.visits.by(lambda visits: visits.page))
     topology.compute("growing", growing).reads(per_page.clicks)
-    topology.deliver("visits", per_user.visits, ms.delta(str(out / "visits")))
-    topology.deliver("totals", growing.totals, ms.delta(str(out / "totals")))
+    topology.compute("numbered", numbered).reads(views)
+    often = 200 * ms.MILLISECOND
+    topology.deliver("visits", per_user.visits, ms.delta(str(out / "visits"), every=often))
+    topology.deliver("totals", growing.totals, ms.to_files(str(out / "totals"), every=often))
+    topology.deliver("seen", numbered.seen, ms.function(tell(out / "seen")))
     return topology
+
+
+SMALL = ms.Options(lanes=2, max_records_per_epoch=500, checkpoint_every=2 * ms.SECOND)
+LARGE = ms.Options(lanes=2, max_records_per_epoch=20_000, checkpoint_every=2 * ms.SECOND)
+
+
+def often() -> None:
+    """What a run does once in thousands of epochs, it does once in dozens here."""
+    from millstream.mill.actions import Settings
+    from millstream.spark import milling
+
+    usual = milling._settings
+
+    def settings(options: ms.Options) -> Settings:
+        return msgspec.structs.replace(usual(options), fold_every=40, positions_every=0.2, free_every=0.2, announce=0.5)
+
+    milling._settings = settings
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("base", type=Path)
-    base: Path = parser.parse_args().base
-    options = ms.Options(records_an_epoch=4_000, bytes_an_epoch=200_000)
-    ms.run(topology_of(base / "clicks", base / "out"), at=base / "run", until=ms.DRAINED, options=options)
+    parser.add_argument("--last", action="store_true", help="to the end of what there is, and then it has ended")
+    told = parser.parse_args()
+    often()
+    topology, at = topology_of(told.base, ends=told.last), told.base / "run"
+    if told.last:
+        ms.run(topology, at=at, until=ms.DRAINED, options=LARGE)
+    else:
+        ms.run(topology, at=at, options=SMALL)
 
 
 if __name__ == "__main__":

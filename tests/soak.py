@@ -1,150 +1,182 @@
-"""`make soak`: kill -9 of the whole process tree at random moments, again and again; then nothing is lost and nothing doubled.
+"""`make soak`: kill -9 at random moments, again and again; then nothing is lost, nothing doubled, and the order is kept.
 
-A checker reads the log beside it all the time, as any reader may, and checks every epoch as it appears.
+The whole run, the driver alone, its Java process, a lane or the writer. A reader looks on from beside all the time.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from millstream.core.graph import compile_topology
-from millstream.log.folder import read_json
-from millstream.log.status import status_of
-from millstream.spark.owner import Owner
-from tests.checker import Checker, Watching, watching
-from tests.kills import check_replays, delivered, expected, kill_tree, start, timers, write_clicks
-from tests.program import topology_of
+import psutil
 
-FIRST = 120.0  # seconds that a run has to take over its folder
-LAST = 1800.0  # seconds for the rest of the work, when nobody kills any more
-A_SECOND = 600  # records: more than runs that are killed all the time get through
-SECONDS_A_KILL = 30.0  # at the most
-LONGEST = 25.0  # seconds that it may live after that
+import millstream as ms
+from tests.kills import Input, answers, check, expected, feeding, kill_tree, processes, run_to_the_end, start, words_of
+from tests.waiting import wait_until
+
+ENDS = {"all": 60, "driver": 20, "java": 5}  # what a run does not survive, and how often it is chosen
+COMES_BACK = {"lane": 60, "writer": 25}
+LONGEST = 3.0  # seconds that a run is left alone after its first answer
+LOOK_EVERY = 1.0
+MOST_OF_A_LANE = 4  # kills in one run: five within a minute are too many
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """What a soak saw."""
 
-    kills: int
-    killed_under_way: int  # kills that hit after the run had owned its folder
-    epochs: int  # all of them checked
-    looks: int  # of the checker, while runs were under way
-    replays: int  # epochs that were under way when a kill came, and were given the same again
-    records: int
-    lost: int
-    doubled: int
+    kills: Counter[str] = field(default_factory=Counter)
+    waits: dict[str, list[float]] = field(default_factory=dict)  # seconds from a kill to the first new answer
+    epochs: int = 0
+    records: int = 0
+    looks: int = 0
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in self.kills.most_common())
+        waits = "; ".join(f"{kind} {statistics.median(each):.1f} ({max(each):.1f} at most)" for kind, each in sorted(self.waits.items()))
+        return (
+            f"{self.kills.total()} kills ({kinds}), {self.epochs} epochs, {self.records:,} results, {self.looks} looks from beside: "
+            f"nothing lost, nothing doubled, every key in order. Seconds from a kill to the next answer: {waits}"
+        )
 
 
-def soak(base: Path, *, seconds: float, most_kills: int, records: int, seed: int, epochs: int = 0) -> Outcome:
-    """Kill until the time is over, the kills are used up or the run has ended by itself; then let it drain, and compare.
+class Reader:
+    """Reads a run from beside, as anybody may: what it has seen stays, and nothing goes back."""
 
-    Kills come at any moment, or, if told, as soon as a run has published so many epochs.
-    """
-    write_clicks(base / "clicks", records=records, files=max(20, records // 1000), seed=seed)
-    checker = Checker(base / "run", compile_topology(topology_of(base / "clicks", base / "out")))
-    with watching(checker) as beside:
-        kills, under_way = _kill_again_and_again(base, beside, seconds=seconds, most=most_kills, chance=random.Random(seed), epochs=epochs)
-        last = start(base)
-        _wait(last, lambda: beside.error is not None, LAST)
-        _sound(base, last, beside)
-    checker.end()
-    replays = len(check_replays(base))
-    want, have = expected(base / "clicks"), delivered(base / "out")
-    lost = sum((want[name] - have[name]).total() for name in want)
-    doubled = sum((have[name] - want[name]).total() for name in want)
-    fired = {name: computation.tally.fired for name, computation in status_of(base / "run").computations.items()}
-    assert fired == timers(want), "a timer fired twice or never"
-    return Outcome(kills, under_way, checker.epochs, beside.looks, replays, records, lost, doubled)
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._totals: list[ms.Record[object]] = []
+        self._epoch, self._low_watermark = 0, ms.START_OF_TIME
+        self.looks = 0
+        self.error: BaseException | None = None
+
+    def look(self) -> None:
+        if not (self._run / "topology.json").exists():
+            return
+        status = ms.status_of(self._run)
+        assert status.epoch >= self._epoch, "an epoch was taken back"
+        if status.computations:
+            assert status.low_watermark >= self._low_watermark, "a low watermark moved back"
+            self._low_watermark = status.low_watermark
+        self._epoch = status.epoch
+        if "growing.totals" in status.streams:
+            totals = ms.read(self._run, "growing.totals")
+            assert len(totals) >= status.streams["growing.totals"].records, "what is committed cannot be read"
+            assert totals[: len(self._totals)] == self._totals, "what was read before is not the beginning of what is read now"
+            self._totals = totals
+        self.looks += 1
+
+    def go_on(self, over: threading.Event) -> None:
+        try:
+            while not over.wait(LOOK_EVERY):
+                self.look()
+        except BaseException as error:
+            self.error = error
 
 
-def _kill_again_and_again(
-    base: Path, beside: Watching, *, seconds: float, most: int, chance: random.Random, epochs: int
-) -> tuple[int, int]:
-    """How many kills, and how many of them of a run that owned the folder."""
-    run, deadline = base / "run", time.monotonic() + seconds
-    kills = under_way = 0
-    while kills < most and time.monotonic() < deadline:
-        process = start(base)
-        owned = lambda pid=process.pid: _owner(run) == pid  # noqa: E731
-        if chance.random() < 0.9:  # the others are killed wherever their start has come to
-            _wait(process, owned, FIRST)
-        began = time.monotonic()
-        _wait(process, lambda: beside.error is not None or 0 < epochs <= _published(run), LAST if epochs else chance.uniform(0, LONGEST))
-        if process.poll() is not None or beside.error is not None:
-            _sound(base, process, beside)
-            break
-        under_way += owned()
-        kills += 1
+@contextmanager
+def reading(run: Path) -> Iterator[Reader]:
+    """Whatever it finds wrong is raised at the end."""
+    reader, over = Reader(run), threading.Event()
+    thread = threading.Thread(target=reader.go_on, args=(over,), name="reads from beside")
+    thread.start()
+    try:
+        yield reader
+    finally:
+        over.set()
+        thread.join()
+    if reader.error is not None:
+        raise reader.error
+
+
+def soak(base: Path, *, seconds: float, kills: int, seed: int, victims: list[str] | None = None) -> Outcome:
+    """Kill until the time is over or the kills are used up, at random or these victims in turn; then let it end, and compare."""
+    chance, outcome, deadline = random.Random(seed), Outcome(), time.monotonic() + seconds
+    given = Input(base, seed)
+    with reading(base / "run") as reader, feeding(given):
+        while outcome.kills.total() < kills and time.monotonic() < deadline and reader.error is None:
+            _one_run(base, chance, outcome, kills, victims)
+    outcome.looks = reader.looks
+    run_to_the_end(base, seconds=600)
+    outcome.epochs, outcome.records = check(base), expected(base).records
+    return outcome
+
+
+def _one_run(base: Path, chance: random.Random, outcome: Outcome, most: int, victims: list[str] | None) -> None:
+    """From its start to its death, with what it survives in between."""
+    since, killed = time.monotonic(), "" if not outcome.kills else "restart"
+    process = start(base)
+    of_lane = 0
+    try:
+        if victims is None and chance.random() < 0.1:  # wherever its start has come to
+            _wait(process, chance.uniform(0, 8))
+            _kill(base, process, "all", outcome)
+            return
+        while True:
+            answers(base, process, seconds=240)
+            if killed:
+                outcome.waits.setdefault(killed, []).append(time.monotonic() - since)
+            _wait(process, chance.uniform(0, LONGEST))
+            choice = ENDS if of_lane >= MOST_OF_A_LANE or outcome.kills.total() + 1 >= most else ENDS | COMES_BACK
+            killed = victims[outcome.kills.total()] if victims else chance.choices(list(choice), list(choice.values()))[0]
+            of_lane += killed == "lane"
+            since = time.monotonic()
+            _kill(base, process, killed, outcome)
+            if killed in ENDS:
+                return
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+
+
+def _kill(base: Path, process: subprocess.Popen[bytes], victim: str, outcome: Outcome) -> None:
+    outcome.kills[victim] += 1
+    if victim == "all":
         kill_tree(process)
-        print(f"kill {kills}, {time.monotonic() - began:.0f} s after it began:", _progress(run), flush=True)
-    return kills, under_way
+    elif victim == "driver":
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.wait()
+        _, left = psutil.wait_procs(family, timeout=30)
+        assert not left, "with the driver all its processes go"
+    else:
+        wait_until(lambda: bool(processes(process, victim)), 60)
+        doomed = processes(process, victim)[0]
+        doomed.kill()
+        if victim == "java":
+            assert process.wait(60) == 1
+            assert "Spark's Java process died" in words_of(base)
+    print(f"kill {outcome.kills.total()}: {victim}", flush=True)
 
 
-def _sound(base: Path, process: subprocess.Popen[bytes], beside: Watching) -> None:
-    """The run has ended well, and the checker has nothing to say."""
-    if process.poll() is None:
-        kill_tree(process)
-    if beside.error is not None:
-        raise beside.error
-    if process.returncode != 0:
-        raise RuntimeError((base / "run.log").read_text()[-3000:])
-
-
-def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None and not condition():
-        time.sleep(0.05)
-
-
-def _owner(run: Path) -> int | None:
-    owner = read_json(run / "run" / "owner.json", Owner)
-    return None if owner is None else owner.process
-
-
-def _published(run: Path) -> int:
-    return status_of(run).epoch if (run / "topology.json").exists() else -1
-
-
-def _progress(run: Path) -> str:
-    if not (run / "topology.json").exists():
-        return "before the first epoch"
-    status = status_of(run)
-    return f"at epoch {status.epoch}, {status.injected:,} records in"
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Let it live for so long; it does not die by itself."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+    raise AssertionError(f"the run has ended by itself with {process.returncode}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--kills", type=int, default=1_000)
-    parser.add_argument("--records", type=int, default=0, help="0: enough for the time")
+    parser.add_argument("--kills", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     told = parser.parse_args()
     print(f"seed {told.seed}")
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        records = told.records or int(told.seconds * A_SECOND)
-        outcome = soak(Path(folder), seconds=told.seconds, most_kills=told.kills, records=records, seed=told.seed)
-    print(
-        f"{outcome.kills} kills ({outcome.killed_under_way} with the run under way), {outcome.epochs} epochs, each checked "
-        f"as it appeared in {outcome.looks} looks, {outcome.replays} epochs run again with the same input, {outcome.records:,} records: "
-        f"{outcome.lost} lost, {outcome.doubled} doubled; low watermarks never moved back, every timer fired once"
-    )
-    if outcome.lost or outcome.doubled:
-        raise SystemExit(1)
-    if outcome.kills >= 40 and not outcome.replays:
-        raise SystemExit(f"{outcome.kills} kills, and none in the middle of an epoch")
-    wanted = min(told.kills, int(told.seconds / SECONDS_A_KILL))
-    if outcome.kills < wanted:
-        raise SystemExit(
-            f"only {outcome.kills} kills; {wanted} should fit into {told.seconds:.0f} s: give it more --records, or a calmer machine"
-        )
+        print(soak(Path(folder), seconds=told.seconds, kills=told.kills, seed=told.seed))
 
 
 if __name__ == "__main__":

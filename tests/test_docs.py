@@ -162,19 +162,20 @@ def test_the_readme_test_passes(new_module: Callable[[str], ModuleType]) -> None
 def test_the_readme_opens_the_tables(
     new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from millstream.log.staged import MICROSECONDS, RECORDS, stage
-    from millstream.log.table import Table
+    from millstream.core.parts import Columns
+    from millstream.journal.disk import LocalDisk
+    from millstream.log.history import History
+    from millstream.log.rows import Rows
+    from millstream.timestamp import Timestamp
 
     monkeypatch.chdir(tmp_path)
-    log = tmp_path / "mill" / "log" / "mill"
-    log.mkdir(parents=True)
-    table = Table(log, "mill", 1)
-    table.create()
-    table.raise_fence()
-    noon = pa.array([1_714_564_801_000_000], pa.int64()).cast(MICROSECONDS)
-    records = pa.table([["spark"], ["2"], noon, pa.array([1]), pa.array([0])], schema=RECORDS)
-    table.commit(stage(log, "per-second.counts", records, epoch=1), b"{}", writer="mill", epoch=1)
-    write_deltalake(tmp_path / "counts", pa.table({"key": ["spark"], "value": [2], "timestamp": noon, "id": ["mill/1/0"]}))
+    noon = 1_714_564_801_000_000
+    log, rows = History(LocalDisk(tmp_path / "mill" / "log"), now=lambda: Timestamp(noon)), Rows()
+    log.create()
+    rows.add(1, "per-second.counts", 1, Columns(["spark"], [b"2"], [Timestamp(noon)], [0]))
+    log.commit([log.stage("per-second.counts", rows)], after=log.position(), to=1)
+    at = pa.array([noon], pa.timestamp("us", "UTC"))
+    write_deltalake(tmp_path / "counts", pa.table({"key": ["spark"], "value": [2], "timestamp": at, "id": ["per-second.counts/1/0"]}))
 
     module = new_module("readme_tables")
     for block in blocks(README)[2:]:

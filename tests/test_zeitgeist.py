@@ -117,6 +117,8 @@ def test_anomalies_change_the_traffic(traffic: Traffic) -> None:
 def test_files_hold_the_traffic_in_order_of_arrival(tmp_path: Path) -> None:
     traffic = generate(3, PUNCTUAL)
     traffic.write(tmp_path, files=7)
+    times = [path.stat().st_mtime for path in sorted(tmp_path.glob("*.jsonl"))]
+    assert all(later - earlier > 0.5 for earlier, later in pairwise(times)), "Spark takes them in the order of their milliseconds"
     lines = [line for file in sorted(tmp_path.glob("*.jsonl")) for line in file.read_text().splitlines()]
     assert [msgspec.json.decode(line, type=Query) for line in lines] == list(traffic.events())
     assert len(list(tmp_path.glob("*.jsonl"))) == 7

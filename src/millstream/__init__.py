@@ -29,6 +29,7 @@ from millstream.topology import Divert, Topology
 
 if TYPE_CHECKING:
     from millstream.command.progress import run
+    from millstream.log.reading import read
     from millstream.log.status import Status, status_of
     from millstream.spark.options import DRAINED, Options
     from millstream.spark.run import Run, start
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 _LATE = {
     "DRAINED": "millstream.spark.options",
     "Options": "millstream.spark.options",
+    "read": "millstream.log.reading",
     "Run": "millstream.spark.run",
     "start": "millstream.spark.run",
     "Status": "millstream.log.status",
@@ -103,6 +105,7 @@ __all__ = [
     "function",
     "memory",
     "output",
+    "read",
     "run",
     "start",
     "status_of",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from millstream.errors import TopologyError
@@ -27,29 +28,34 @@ LENT = ("key", "now", "low_watermark", "state")
 
 
 class Named:
-    """What `ms.output(name=...)` leaves in a class body: the name that an output keeps over a rename."""
+    """What `ms.output(...)` leaves in a class body: the name that an output keeps over a rename, and whether the log has it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str | None, keep: bool) -> None:
+        self.name, self.keep = name, keep
 
 
-def output(*, name: str) -> Any:
-    """`counts: ms.Output[int] = ms.output(name="count")`: the stream keeps the name that it had before."""
-    if not name or "." in name:
+def output(*, name: str | None = None, keep: bool = True) -> Any:
+    """`counts: ms.Output[int] = ms.output(name="count")`: the stream keeps the name that it had before.
+
+    With `keep=False` the log does not have it: nobody reads it but computations and deliveries.
+    """
+    if name is not None and (not name or "." in name):
         raise TopologyError(f"output(name={name!r}): give a name without a dot; the stream is called computation.name")
-    return Named(name)
+    return Named(name, keep)
 
 
 class _Port:
     """Makes the output of an instance at its first use; found in the instance's own dictionary from then on."""
 
-    def __init__(self, attribute: str, name: str | None) -> None:
-        self.attribute, self.name = attribute, name
+    def __init__(self, attribute: str, named: Named) -> None:
+        self.attribute, self.named = attribute, named
 
     def __get__(self, owner: Computation[Any] | None, kind: type) -> Any:
         if owner is None:
             return self
-        made = Output[Any](owner, self.attribute, owner.type_of(type(owner)._outputs[self.attribute]), self.name)
+        made = Output[Any](
+            owner, self.attribute, owner.type_of(type(owner)._outputs[self.attribute]), self.named.name, keep=self.named.keep
+        )
         owner.__dict__[self.attribute] = made
         return made
 
@@ -64,6 +70,15 @@ class _Lent:
         if owner is None:
             return self
         raise TopologyError(f"{self.name} is there only inside process_record and process_timer of {kind.__name__}")
+
+
+def initial_of(kept: Any) -> Callable[[], Any]:
+    """How the state of a key is made at first, by its type."""
+    if kept is None or kept is Any or type(None) in typing.get_args(kept):
+        return lambda: None
+    while hasattr(kept, "__supertype__"):
+        kept = kept.__supertype__
+    return typing.cast(Callable[[], Any], typing.get_origin(kept) or kept)
 
 
 class Computation(ABC, Generic[S]):
@@ -84,7 +99,7 @@ class Computation(ABC, Generic[S]):
 
         @property
         def now(self) -> Timestamp:
-            """The wall clock of this epoch; the same when it is replayed."""
+            """The wall clock of this epoch, the same for all that runs in it; it never moves back."""
 
         @property
         def low_watermark(self) -> Timestamp:
@@ -127,12 +142,7 @@ class Computation(ABC, Generic[S]):
 
     def initial_state(self) -> S:
         """What a key starts with: None if the type allows it, else the type called without arguments."""
-        kept = self.state_type()
-        if kept is None or kept is Any or type(None) in typing.get_args(kept):
-            return typing.cast(S, None)
-        while hasattr(kept, "__supertype__"):
-            kept = kept.__supertype__
-        return typing.cast(S, (typing.get_origin(kept) or kept)())
+        return typing.cast(S, initial_of(self.state_type())())
 
     def encode_state(self, state: S) -> bytes | None:
         """A codec of your own: bytes for a state. Without it, msgspec keeps the state by its declared type."""
@@ -158,9 +168,10 @@ class Computation(ABC, Generic[S]):
 
     def __setattr__(self, name: str, value: object) -> None:
         own = self.__dict__
-        if name == "state":
-            self._lent("state")
+        if name == "state" and "_turn" in own:  # first, and without a call: it is what happens for every record
             own["state"] = value
+        elif name == "state":
+            self._lent("state")
         elif own.get("_turn") is not None:
             raise AttributeError(f"self.{name} would be lost after this record; keep it in self.state")
         elif name in type(self)._outputs:
@@ -216,7 +227,7 @@ def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None
         raise TopologyError(f"{cls.__name__}.{attribute}: {attribute!r} belongs to Computation; choose another name")
     (cls._outputs[attribute],) = typing.get_args(hint)
     named = vars(cls).get(attribute)
-    setattr(cls, attribute, _Port(attribute, named.name if isinstance(named, Named) else None))
+    setattr(cls, attribute, _Port(attribute, named if isinstance(named, Named) else Named(None, True)))
 
 
 def _taken(cls: type[Computation[Any]]) -> tuple[Any, ...] | None:

@@ -11,6 +11,7 @@ from millstream.errors import TopologyError
 from millstream.injector import Format
 from millstream.record import Record
 from millstream.stream import Stream
+from millstream.timestamp import SECOND, Duration
 
 V = TypeVar("V")
 
@@ -22,12 +23,14 @@ class Target:
 @dataclass(frozen=True)
 class DeltaTarget(Target):
     path: str
+    every: Duration = SECOND
 
 
 @dataclass(frozen=True)
 class FileTarget(Target):
     path: str
     format: Format
+    every: Duration = SECOND
 
 
 @dataclass(frozen=True)
@@ -44,40 +47,49 @@ class FunctionTarget(Target):
 class MemoryTarget(Target):
     """Keeps what is delivered in this process: for tests and notebooks."""
 
-    _epochs: dict[int, list[Record[Any]]] = field(default_factory=dict)
+    _steps: dict[int, list[Record[Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def records(self) -> list[Record[Any]]:
         """All that was delivered so far, in order."""
         with self._lock:
-            return [record for epoch in sorted(self._epochs) for record in self._epochs[epoch]]
+            return [record for step in sorted(self._steps) for record in self._steps[step]]
 
-    def take(self, epoch: int, records: list[Record[Any]]) -> None:
-        """A repeated epoch replaces itself: exactly once as long as this process lives."""
+    def take(self, step: int, records: list[Record[Any]]) -> None:
+        """A repeated step replaces itself: exactly once as long as this process lives."""
         with self._lock:
-            self._epochs[epoch] = records
+            self._steps[step] = records
 
 
-def delta(path: str) -> Target:
-    """A Delta table with the columns key, value, timestamp and id. Exactly once: an epoch is one commit."""
-    return DeltaTarget(path)
+def delta(path: str, *, every: Duration = SECOND) -> Target:
+    """A Delta table with the columns key, value, timestamp and id. Exactly once: each commit says up to which epoch it goes.
+
+    There is a commit for every `every` in which something came; each costs some milliseconds and a file.
+    """
+    return DeltaTarget(path, _span("delta", every))
 
 
-def to_files(path: str, *, format: Format = Format.JSON_LINES) -> Target:
-    """A folder of JSON-lines or Parquet files, named by epoch. Exactly once: a repeated epoch writes the same names."""
+def to_files(path: str, *, format: Format = Format.JSON_LINES, every: Duration = SECOND) -> Target:
+    """A folder of JSON-lines or Parquet files, named by step. Exactly once: a repeated step writes the same names."""
     if format is Format.CSV:
         raise TopologyError("files are delivered as Format.JSON_LINES or Format.PARQUET")
-    return FileTarget(path, format)
+    return FileTarget(path, format, _span("to_files", every))
+
+
+def _span(call: str, every: Duration) -> Duration:
+    if type(every) is not int or every <= 0:  # type: ignore[comparison-overlap]
+        raise TopologyError(f"{call}(every={every!r}): give a positive ms.Duration, such as 5 * ms.SECOND")
+    return every
 
 
 def console(*, at_most: int = 20) -> Target:
-    """Prints the newest records of every epoch. After a kill, an epoch may be printed twice."""
+    """Prints the newest records of every step. After a kill, a step may be printed twice."""
     return ConsoleTarget(at_most)
 
 
 def function(call: Callable[[int, list[Record[V]]], None]) -> Target:
-    """Calls `call(epoch, records)` in the driver. After a kill, an epoch may be repeated with the same number and records."""
+    """Calls `call(step, records)` in the driver. After a kill, a step may be repeated with the same number and records."""
     return FunctionTarget(call)
 
 

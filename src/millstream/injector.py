@@ -145,6 +145,7 @@ class Injection:
     partition: Callable[[Any], str] | str | None
     errors: Errors
     ahead: Duration = DAY
+    keep: bool = True
 
 
 class Injected(Stream[V]):

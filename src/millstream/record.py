@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from millstream.timestamp import Timestamp
 
@@ -32,14 +34,22 @@ class Errors(enum.Enum):
     DEAD_LETTER = "dead letter"
 
 
-@dataclass(frozen=True, slots=True)
-class Record(Generic[V]):
-    """One value of a stream, under a key, at a time its producer gave it."""
+class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
+    """One value of a stream, under a key, at a time its producer gave it. Equal to another whether or not either was late."""
 
+    # A Struct, for one is made for every record: a tenth of the time of a dataclass.
     key: str
     value: V
     timestamp: Timestamp
-    late: bool = field(default=False, compare=False)
+    late: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not Record:
+            return NotImplemented
+        return (self.key, self.value, self.timestamp) == (other.key, other.value, other.timestamp)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.value, self.timestamp))
 
 
 @dataclass(frozen=True, slots=True)

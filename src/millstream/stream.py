@@ -9,7 +9,6 @@ from millstream.errors import TopologyError
 
 if TYPE_CHECKING:
     from millstream.computation import Computation
-    from millstream.core.turn import Turn
     from millstream.timestamp import Timestamp
 
 V = TypeVar("V")
@@ -78,22 +77,17 @@ class Mapped(Stream[W], Generic[W]):
 class Output(Stream[V]):
     """A stream that a computation produces: `counts: ms.Output[int]` in its class body."""
 
-    # The engine lends a turn to every output of a computation while it runs; `produce` then costs one append.
-    _turn: Turn | None = None
-
-    def __init__(self, owner: Computation[Any], attribute: str, value_type: Any, name: str | None = None) -> None:
-        self.owner, self.attribute, self.value_type = owner, attribute, value_type
+    def __init__(self, owner: Computation[Any], attribute: str, value_type: Any, name: str | None = None, *, keep: bool = True) -> None:
+        self.owner, self.attribute, self.value_type, self.keep = owner, attribute, value_type, keep
         self.name = name or attribute
 
     def produce(self, value: V, *, timestamp: Timestamp, key: str | None = None) -> None:
         """Send a record on. Its key is that of the record or timer being processed, unless told another."""
-        turn = self._turn
-        if turn is None:
-            raise TopologyError(f"{self.attribute}.produce is there only inside process_record and process_timer")
-        turn.produce(self.attribute, value, timestamp, key)
+        # While its computation runs, the engine puts another `produce` into the instance, with all that it needs bound in it.
+        raise TopologyError(f"{self.attribute}.produce is there only inside process_record and process_timer")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
+        return {name: value for name, value in self.__dict__.items() if name != "produce"}
 
     def __repr__(self) -> str:
         return f"<output {type(self.owner).__name__}.{self.attribute}>"

@@ -110,13 +110,14 @@ class Topology:
         partition: Callable[[V], str] | str | None = None,
         errors: Errors = Errors.FAIL,
         ahead: Duration = DAY,
+        keep: bool = True,
     ) -> Injected[V]:
         """Bring outside data in as the stream `name`.
 
         `key`, `timestamp` and `partition` are functions of the value; where the source is a DataFrame they may be
         columns, and no Python then runs for each record. `partition` tells apart the parts of the source that are in
         order for themselves: the low watermark is the least over them. What lies more than `ahead` after the wall
-        clock is not believed: it goes to the dead letters.
+        clock is not believed: it goes to the dead letters. With `keep=False` the log does not have the stream.
         """
         if _named("injector", name) in self.injected:
             raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
@@ -132,7 +133,7 @@ class Topology:
                 raise TopologyError(
                     f"injector {name!r}: its source has no column {what!r}; give a function of the value, such as lambda v: v.{what}"
                 )
-        stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead))
+        stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead, keep))
         self.injected[name] = stream
         return stream
 

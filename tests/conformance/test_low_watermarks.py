@@ -1,4 +1,4 @@
-"""Scenes of promises, late records and idle sources, played by the driver and on Spark: both must say the same."""
+"""Scenes of promises, late records and idle sources, played on every stage: all must say the same."""
 
 from __future__ import annotations
 

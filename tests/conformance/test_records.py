@@ -1,4 +1,4 @@
-"""Scenes of records, state, streams and failures, played by the driver and on Spark: both must say the same."""
+"""Scenes of records, state, streams and failures, played on every stage: all must say the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes of timers on both clocks, played by the driver and on Spark: both must say the same."""
+"""Scenes of timers on both clocks, played on every stage: all must say the same."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from millstream.core.row import Pending, Row, keep
+from millstream.core.row import HeldRow, Pending, keep
 
 
 class Shelf:
-    """What a bucket keeps things in."""
+    """What rows are kept in."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -35,7 +35,7 @@ def timer(tag: str, at: int, *, wall: bool = False, hold: int | None = None) -> 
     return Pending(tag, at, wall, hold)  # type: ignore[arg-type]
 
 
-def row(state: bytes | None = b"state", *timers: Pending) -> Row:
+def row(state: bytes | None = b"state", *timers: Pending) -> HeldRow:
     """A row that is not empty."""
     made = keep(state, {pending.tag: pending for pending in timers})
     assert made is not None

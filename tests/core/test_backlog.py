@@ -1,4 +1,4 @@
-"""What lies undelivered in the log, against a list that is searched whole."""
+"""Parts that no commit has taken, against a list that is searched whole."""
 
 from __future__ import annotations
 
@@ -7,164 +7,176 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.core.backlog import Backlog, Limits, LogFile, Position
-from millstream.timestamp import END_OF_TIME
+import millstream as ms
+from millstream.core.graph import compile_topology
+from millstream.core.parts import Part
+from millstream.core.planning import Backlog, Limits, Waiting
+from tests.core.alone import Event, inject
 
-TABLES = ("injector a", "injector b", "mill")
-STREAMS = ("read", "also read", "unread")
-READ = frozenset(STREAMS[:2])
 NO_LIMITS = Limits(1_000_000, 1_000_000)
+BOTH = frozenset({0, 1})
 
 
-def file(table: str, version: int, *, number: int = 0, stream: str = "read", rows: int = 1, size: int = 1, oldest: int = 0) -> LogFile:
-    return LogFile(table, Position(version, number), f"{table}/{version}/{number}", stream, rows, size, oldest)  # type: ignore[arg-type]
+class Pass(ms.Computation[None]):
+    on: ms.Output[Event]
+
+    def process_record(self, record: ms.Record[Event]) -> None: ...
 
 
-def backlog(*files: LogFile, tables: tuple[str, ...] = TABLES) -> Backlog:
-    made = Backlog(tables, READ)
-    for each in files:
-        made.add(each.table, [each], Position(each.position.version + 1))
+topology, first, again = ms.Topology("test"), Pass(), Pass()
+a, b = inject(topology, "a"), inject(topology, "b")
+topology.compute("first", first).reads(a, b.by(lambda event: event.word))
+topology.compute("again", again).reads(a, first.on)
+GRAPH = compile_topology(topology)
+BY_WORD = "first ← b"
+PLACES = (("a", ""), ("b", BY_WORD), ("b", ""), ("first.on", ""), ("again.on", ""))  # the plain part of b, and again.on, nobody reads
+READERS = {("a", ""): {"first", "again"}, ("b", BY_WORD): {"first"}, ("first.on", ""): {"again"}}
+
+
+def part(stream: str, oldest: int = 0, *, reader: str = "", lane: int = 0, records: int = 1, size: int = 1, offset: int = 0) -> Part:
+    return Part(offset, size, 0, lane, stream, reader, stream, 0, records, ms.Timestamp(oldest))
+
+
+def backlog(*parts: Part, epochs: tuple[int, ...] = ()) -> Backlog:
+    made = Backlog(GRAPH)
+    for number, each in enumerate(parts):
+        made.add(Waiting(epochs[number] if epochs else 1, f"{number}", each))
     return made
 
 
-def paths(files: list[LogFile]) -> list[str]:
-    return [each.path for each in files]
+def taken(waiting: list[Waiting]) -> list[str]:
+    return [each.segment for each in waiting]
 
 
-def test_the_mills_own_table_comes_first() -> None:
-    waiting = backlog(file("injector a", 0, oldest=1), file("mill", 0, oldest=9), file("mill", 1, oldest=8))
-    assert paths(waiting.take(NO_LIMITS, first="mill")) == ["mill/0/0", "mill/1/0", "injector a/0/0"]
+def test_what_is_under_way_comes_before_new_input_and_the_older_epoch_first() -> None:
+    waiting = backlog(part("a", 1), part("first.on", 9, lane=1), part("first.on", 8), epochs=(1, 3, 2))
+    assert taken(waiting.take(NO_LIMITS, BOTH)) == ["2", "1", "0"]
 
 
 def test_among_the_injectors_the_oldest_goes_first() -> None:
-    waiting = backlog(
-        file("injector a", 0, oldest=5), file("injector a", 1, oldest=1), file("injector b", 0, oldest=3), file("injector b", 1, oldest=7)
-    )
-    taken = waiting.take(NO_LIMITS, first="mill")
-    assert paths(taken) == ["injector b/0/0", "injector a/0/0", "injector a/1/0", "injector b/1/0"]
+    waiting = backlog(part("a", 5), part("a", 1), part("b", 3, reader=BY_WORD), part("b", 7, reader=BY_WORD))
+    assert taken(waiting.take(NO_LIMITS, BOTH)) == ["2", "0", "1", "3"]
 
 
 def test_limits_are_kept() -> None:
-    files = [file("mill", version, rows=4, size=10) for version in range(5)]
-    assert len(backlog(*files).take(Limits(11, 1_000), first="mill")) == 2
-    assert len(backlog(*files).take(Limits(12, 1_000), first="mill")) == 3
-    assert len(backlog(*files).take(Limits(1_000, 29), first="mill")) == 2
-    assert len(backlog(*files).take(Limits(1_000, 30), first="mill")) == 3
+    parts = [part("a", records=4, size=10) for _ in range(5)]
+    assert len(backlog(*parts).take(Limits(11, 1_000), BOTH)) == 2
+    assert len(backlog(*parts).take(Limits(12, 1_000), BOTH)) == 3
+    assert len(backlog(*parts).take(Limits(1_000, 29), BOTH)) == 2
+    assert len(backlog(*parts).take(Limits(1_000, 30), BOTH)) == 3
 
 
-def test_one_file_is_taken_however_large_it_is() -> None:
-    waiting = backlog(file("mill", 0, rows=100, size=100), file("mill", 1))
-    assert paths(waiting.take(Limits(1, 1), first="mill")) == ["mill/0/0"]
-    assert paths(waiting.take(Limits(1, 1), first="mill")) == ["mill/1/0"]
-    assert waiting.take(Limits(1, 1), first="mill") == []
+def test_one_part_is_taken_however_large_it_is() -> None:
+    waiting = backlog(part("a", records=100, size=100), part("a"))
+    assert taken(waiting.take(Limits(1, 1), BOTH)) == ["0"]
+    assert taken(waiting.take(Limits(1, 1), BOTH)) == ["1"]
+    assert waiting.take(Limits(1, 1), BOTH) == []
 
 
-def test_files_that_nobody_reads_and_empty_ones_are_passed_over() -> None:
-    waiting = backlog(file("mill", 0, stream="unread", oldest=1), file("mill", 1, rows=0, oldest=1), file("mill", 2, oldest=5))
-    assert waiting.oldest("mill", "unread") == END_OF_TIME
-    assert waiting.oldest("mill", "read") == 5
-    assert waiting.rows() == 1
-    assert waiting.positions()["mill"] == Position(2)
-    assert paths(waiting.take(NO_LIMITS, first="mill")) == ["mill/2/0"]
+def test_parts_that_nobody_reads_are_passed_over() -> None:
+    waiting = backlog(part("again.on", 1), part("b", 1), part("b", 5, reader=BY_WORD), part("b", 1, reader="gone ← b"))
+    assert waiting.oldest() == {"first": 5}
+    assert (waiting.records, waiting.parts) == (1, 1)
+    assert taken(waiting.take(NO_LIMITS, BOTH)) == ["2"]
 
 
-def test_a_table_is_read_on_after_its_last_commit_or_at_the_first_file_left() -> None:
-    waiting = backlog()
-    waiting.add("mill", [file("mill", 3, number=0), file("mill", 3, number=1)], Position(4))
-    assert waiting.positions() == {"injector a": Position(), "injector b": Position(), "mill": Position(3, 0)}
-    waiting.take(Limits(1, 1), first="mill")
-    assert waiting.positions()["mill"] == Position(3, 1)
-    waiting.take(Limits(1, 1), first="mill")
-    assert waiting.positions()["mill"] == Position(4)
+def test_parts_of_a_lane_that_is_away_wait() -> None:
+    waiting = backlog(part("a", 1, lane=1), part("a", 2, lane=0))
+    assert waiting.lanes() == {0, 1}
+    assert taken(waiting.take(NO_LIMITS, {0})) == ["1"]
+    assert waiting.lanes() == {1}
+    assert waiting.oldest() == {"first": 1, "again": 1}
+    assert taken(waiting.take(NO_LIMITS, BOTH)) == ["0"]
 
 
-def test_the_oldest_is_told_by_table_and_stream() -> None:
-    waiting = backlog(file("mill", 0, oldest=4), file("mill", 1, stream="also read", oldest=2), file("injector a", 0, oldest=3))
-    assert waiting.oldest("mill", "read") == 4
-    assert waiting.oldest("mill", "also read") == 2
-    assert waiting.oldest("injector a", "read") == 3
-    assert waiting.oldest("injector b", "read") == END_OF_TIME
+def test_what_an_aborted_epoch_took_stands_first_again() -> None:
+    parts = [part("a", n, offset=n) for n in range(4)]
+    waiting = backlog(*parts, epochs=(1, 1, 2, 3))
+    took = waiting.take(Limits(2, 100), BOTH)
+    waiting.give_back(reversed(took))
+    assert (waiting.records, waiting.size, waiting.parts) == (4, 4, 4)
+    assert taken(waiting.take(NO_LIMITS, BOTH)) == ["0", "1", "2", "3"]
 
 
 # Any history.
 
 
 @dataclass(frozen=True)
-class Commit:
-    """Files that come in one commit."""
-
-    table: str
-    files: tuple[tuple[str, int, int, int], ...]  # stream, rows, size, oldest
+class Take:
+    limits: Limits
+    here: frozenset[int]
+    aborted: bool
 
 
 @dataclass
 class Naive:
-    """The log as lists; every question is answered by looking at all of it."""
+    """All parts in the order in which they came; every question is answered by looking at all of it."""
 
-    log: dict[str, list[list[LogFile]]] = field(default_factory=lambda: {table: [] for table in TABLES})
+    came: list[Waiting] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
 
-    def commit(self, commit: Commit) -> tuple[list[LogFile], Position]:
-        version = len(self.log[commit.table])
-        files = [
-            file(commit.table, version, number=number, stream=stream, rows=rows, size=size, oldest=oldest)
-            for number, (stream, rows, size, oldest) in enumerate(commit.files)
-        ]
-        self.log[commit.table].append(files)
-        return files, Position(version + 1)
+    def left(self, here: frozenset[int] = BOTH) -> list[Waiting]:
+        return [w for w in self.came if place(w.part) in READERS and w.segment not in self.taken and w.part.lane in here]
 
-    def left(self, table: str, stream: str | None = None) -> list[LogFile]:
-        files = [each for commit in self.log[table] for each in commit]
-        waiting = [each for each in files if each.stream in READ and each.rows and each.path not in self.taken]
-        return [each for each in waiting if stream in (None, each.stream)]
+    def next(self, here: frozenset[int]) -> Waiting | None:
+        """The part that is taken next: of the first ones of each queue, the best."""
+        heads: dict[tuple[str, str, int], Waiting] = {}
+        for w in self.left(here):
+            heads.setdefault((*place(w.part), w.part.lane), w)
 
-    def next(self) -> LogFile | None:
-        """The file that is taken next."""
-        if self.left("mill"):
-            return self.left("mill")[0]
-        heads = [self.left(table)[0] for table in TABLES if self.left(table)]
-        return min(heads, key=lambda each: (each.oldest, each.table), default=None)
+        def order(w: Waiting) -> tuple[bool, int, int, str, int]:
+            injected = w.part.stream in GRAPH.injections
+            return injected, 0 if injected else w.epoch, w.part.oldest, w.part.stream, w.part.lane
 
-    def reopened(self, positions: dict[str, Position]) -> Backlog:
-        """A new backlog that reads every table on from its position."""
-        made = Backlog(TABLES, READ)
-        for table, position in positions.items():
-            made.add(table, [], position)
-            for version, files in enumerate(self.log[table]):
-                made.add(table, [each for each in files if each.position >= position], Position(version + 1))
-        return made
+        return min(heads.values(), key=order, default=None)
+
+
+def place(of: Part) -> tuple[str, str]:
+    return of.stream, of.reader
 
 
 def check(waiting: Backlog, naive: Naive) -> None:
-    for table in TABLES:
-        for stream in STREAMS:
-            expected = min((each.oldest for each in naive.left(table, stream)), default=END_OF_TIME)
-            assert waiting.oldest(table, stream) == expected
-        left = naive.left(table)
-        assert waiting.positions()[table] == (left[0].position if left else Position(len(naive.log[table])))
-    assert waiting.rows() == sum(each.rows for table in TABLES for each in naive.left(table))
+    expected: dict[str, int] = {}
+    for w in naive.left():
+        for name in READERS[place(w.part)]:
+            expected[name] = min(w.part.oldest, expected.get(name, w.part.oldest))
+    assert waiting.oldest() == expected
+    assert waiting.records == sum(w.part.records for w in naive.left())
+    assert waiting.size == sum(w.part.length for w in naive.left())
+    assert waiting.lanes() == {w.part.lane for w in naive.left()}
 
 
-FILES = st.tuples(st.sampled_from(STREAMS), st.integers(0, 5), st.integers(1, 5), st.integers(0, 6))
-COMMITS = st.builds(Commit, st.sampled_from(TABLES), st.lists(FILES, max_size=4).map(tuple))
-LIMITS = st.builds(Limits, st.integers(1, 15), st.integers(1, 15))
+PARTS = st.builds(
+    lambda place, oldest, lane, records, size: part(place[0], oldest, reader=place[1], lane=lane, records=records, size=size),
+    st.sampled_from(PLACES),
+    st.integers(0, 6),
+    st.integers(0, 1),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+TAKES = st.builds(Take, st.builds(Limits, st.integers(1, 15), st.integers(1, 15)), st.sampled_from([BOTH, frozenset({1})]), st.booleans())
 
 
-@settings(max_examples=120, deadline=None)
-@given(st.lists(COMMITS | LIMITS, max_size=14), st.booleans())
-def test_it_is_as_if_all_were_searched_whatever_happens(happens: list[Commit | Limits], restarts: bool) -> None:
-    waiting, naive = Backlog(TABLES, READ), Naive()
-    for each in happens:
-        if isinstance(each, Commit):
-            waiting.add(each.table, *naive.commit(each))
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PARTS | TAKES, max_size=20))
+def test_it_is_as_if_all_were_searched_whatever_happens(happens: list[Part | Take]) -> None:
+    waiting, naive = Backlog(GRAPH), Naive()
+    for number, each in enumerate(happens):
+        if isinstance(each, Part):
+            came = Waiting(number // 3, f"{number:02}", each)
+            waiting.add(came)
+            naive.came.append(came)
         else:
-            taken = waiting.take(each, first="mill")
-            for got in taken:
-                assert got is naive.next()
-                naive.taken.add(got.path)
-            rows, size, left = sum(f.rows for f in taken), sum(f.size for f in taken), naive.next()
-            assert len(taken) <= 1 or (rows <= each.records and size <= each.size)
-            assert left is None or (taken and (rows + left.rows > each.records or size + left.size > each.size))
-        if restarts:
-            waiting = naive.reopened(waiting.positions())
+            took, before = waiting.take(each.limits, each.here), set(naive.taken)
+            for got in took:
+                assert got is naive.next(each.here)
+                naive.taken.add(got.segment)
+            records, size, left = sum(w.part.records for w in took), sum(w.part.length for w in took), naive.next(each.here)
+            assert len(took) <= 1 or (records <= each.limits.records and size <= each.limits.size)
+            if left is not None:
+                assert took
+                assert records + left.part.records > each.limits.records or size + left.part.length > each.limits.size
+            if each.aborted:
+                waiting.give_back(took)
+                naive.taken = before
         check(waiting, naive)

@@ -19,13 +19,13 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 CORE = [name for name in MODULES if name.startswith("millstream.core")]
-PUBLIC = [name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py" and name != "millstream.testing"]
+PUBLIC = [name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"]
 
 
 def subsystem(name: str) -> str:
-    """The folder of a module; the public nouns are one, and `testing` is one of its own."""
+    """The folder of a module; the public nouns are one."""
     part = name.split(".")[1] if "." in name else ""
-    return part if part in FOLDERS or part == "testing" else "public"
+    return part if part in FOLDERS else "public"
 
 
 FOLDERS = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
@@ -57,9 +57,8 @@ def imported(name: str) -> set[str]:
 
 
 def test_modules_were_found() -> None:
-    assert {"millstream.core.turn", "millstream.core.pages", "millstream.spark.run", "millstream.log.table", "millstream.topology"} <= set(
-        MODULES
-    )
+    some = {"core.turn", "journal.commits", "mill.planner", "log.history", "targets.delivery", "spark.run", "testing.driver", "topology"}
+    assert {f"millstream.{name}" for name in some} <= set(MODULES)
     assert imported("millstream.core.turn") >= {"traceback", "millstream.core.codec", "millstream.core.graph"}
     assert "millstream.core.turn" not in imported("millstream.computation")
 
@@ -68,16 +67,22 @@ def test_modules_were_found() -> None:
 MAY_IMPORT = {
     "public": set(),
     "core": {"public"},
-    "log": {"core", "public"},
-    "testing": {"core", "public"},
-    "spark": {"log", "core", "public"},
-    "command": {"spark", "log", "core", "public", "zeitgeist"},
-    "zeitgeist": {"public", "testing"},
+    "journal": {"core", "public"},
+    "mill": {"journal", "core", "public"},
+    "log": {"journal", "core", "public"},
+    "sources": {"mill", "core", "public"},
+    "targets": {"log", "journal", "core", "public"},
+    "writer": {"targets", "log", "mill", "journal", "core", "public"},
+    "spark": {"writer", "targets", "sources", "log", "mill", "journal", "core", "public"},
+    "command": {"spark", "log", "public", "zeitgeist"},
+    "testing": {"mill", "core", "public"},
+    "zeitgeist": {"public"},
 }
+NO_SPARK = [name for name in MODULES if subsystem(name) in ("public", "core", "journal", "mill", "log", "sources", "targets", "writer")]
 
 
 def test_every_folder_has_its_rule() -> None:
-    assert set(MAY_IMPORT) == FOLDERS | {"public", "testing"}
+    assert set(MAY_IMPORT) == FOLDERS | {"public"}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -85,6 +90,16 @@ def test_imports_run_one_way(name: str) -> None:
     allowed = MAY_IMPORT[subsystem(name)] | {subsystem(name)}
     wrong = {other for other in imported(name) if other.startswith("millstream") and subsystem(other) not in allowed}
     assert wrong == set()
+
+
+def test_the_driver_of_tests_takes_nothing_of_the_mill_but_the_rows_that_a_lane_holds() -> None:
+    taken = {other for name in MODULES if subsystem(name) == "testing" for other in imported(name) if subsystem(other) == "mill"}
+    assert taken == {"millstream.mill.held"}
+
+
+@pytest.mark.parametrize("name", NO_SPARK)
+def test_only_the_last_rooms_know_spark(name: str) -> None:
+    assert {other.split(".")[0] for other in imported(name)} & {"pyspark", "py4j"} == set()
 
 
 @pytest.mark.parametrize("name", CORE)

@@ -49,7 +49,7 @@ def test_fail_names_the_computation_the_key_the_record_and_its_stream() -> None:
     with pytest.raises(ms.RecordError) as caught:
         it.send(Event("other", 0, "fine"), Event("clé", 1, "bad"))
     error = caught.value
-    assert error.where == "computation 'it', key 'clé', record injector events/1/1 of stream 'events'"
+    assert error.where == "computation 'it', key 'clé', record events/0/2 of stream 'events'"
     assert error.cause == "ValueError: I do not like bad"
     assert str(error).startswith(f"{error.where}: {error.cause}\n\nTraceback")
     assert isinstance(error.__cause__, ValueError)
@@ -92,7 +92,7 @@ def test_a_dead_letter_says_where_why_and_what() -> None:
     it.send(Event(word="good"))
     it.send(Event(at=1, word="fine"), Event(at=2, word="bad"))
     (letter,) = it.driver.dead_letters()
-    assert (letter.stream, letter.computation, letter.key, letter.id) == ("events", "it", "k", "injector events/1/1")
+    assert (letter.stream, letter.computation, letter.key, letter.id) == ("events", "it", "k", "events/0/2")
     assert letter.value == '{"key":"k","at":2,"word":"bad"}'
     assert letter.reason.startswith("ValueError: I do not like bad\nTraceback")
     assert "process_record" in letter.reason
@@ -162,7 +162,7 @@ def test_a_state_that_cannot_be_kept_is_an_error_of_the_record_that_made_it() ->
     it = Alone(Keeps(), errors=DEAD_LETTER)
     it.send(Event(at=0, word="good"), Event(at=1, word="bad"))
     assert it.state() == "good"
-    assert [letter.id for letter in it.driver.dead_letters()] == ["injector events/0/1"]
+    assert [letter.id for letter in it.driver.dead_letters()] == ["events/0/1"]
 
 
 def test_a_timer_whose_state_cannot_be_kept_is_buried_too() -> None:
@@ -192,7 +192,7 @@ def test_dead_letters_can_be_read_like_any_stream() -> None:
     topology.compute("undertaker", Undertaker()).reads(topology.dead_letters.by(lambda letter: letter.stream))
     driver = Driver(topology)
     driver.send(events, Event(word="bad"), Event(word="good"))
-    assert driver.state("undertaker", "events") == ["injector events/0/0"]
+    assert driver.state("undertaker", "events") == ["events/0/0"]
     assert [record.value.key for record in driver.read(topology.dead_letters)] == ["k"]
 
 
@@ -206,9 +206,7 @@ class Count(ms.Computation[int]):
 
 def test_a_value_that_cannot_be_decoded_goes_by_the_policy() -> None:
     it = Alone(Count())
-    with pytest.raises(
-        ms.RecordError, match=r"record injector events/0/0 of stream 'events': ValidationError: Expected `object`, got `int`"
-    ):
+    with pytest.raises(ms.RecordError, match=r"record events/0/0 of stream 'events': ValidationError: Expected `object`, got `int`"):
         it.driver.put(it.events, 5, key="k", timestamp=ms.Timestamp(0))  # type: ignore[arg-type]
     it = Alone(Count(), errors=DEAD_LETTER)
     it.driver.put(it.events, 5, key="k", timestamp=ms.Timestamp(0))  # type: ignore[arg-type]
@@ -232,7 +230,7 @@ def test_a_key_that_cannot_be_extracted_goes_by_the_policy(key: Callable[[Event]
     it = Alone(Count(), read=lambda events: events.by(key))
     with pytest.raises(ms.RecordError) as caught:
         it.send(Event(word="away"))
-    assert caught.value.where == "computation 'it', key 'k', record injector events/0/0 of stream 'events'"
+    assert caught.value.where == "computation 'it', key 'k', record events/0/0 of stream 'events'"
     assert "its key cannot be extracted" in caught.value.cause
     assert reason in caught.value.cause
     it = Alone(Count(), read=lambda events: events.by(key), errors=DEAD_LETTER)
@@ -240,7 +238,7 @@ def test_a_key_that_cannot_be_extracted_goes_by_the_policy(key: Callable[[Event]
     assert it.state("found") == 1
     assert it.state("k") == 0
     letters = it.driver.dead_letters()
-    assert [(letter.key, letter.id) for letter in letters] == [("k", "injector events/0/0"), ("k", "injector events/0/2")]
+    assert [(letter.key, letter.id) for letter in letters] == [("k", "events/0/0"), ("k", "events/0/2")]
     assert all(reason in letter.reason for letter in letters)
     assert (it.tally.received, it.tally.applied, it.tally.dead) == (3, 1, 2)
 
@@ -275,7 +273,7 @@ def test_a_late_record_that_cannot_be_diverted_goes_by_the_policy(errors: ms.Err
     it = Alone(computation, errors=errors, late=ms.Divert(computation.late), read=read)
     it.advance(10)
     if errors is ms.Errors.FAIL:
-        with pytest.raises(ms.RecordError, match=r"record injector events/0/0 of stream 'events': ZeroDivisionError"):
+        with pytest.raises(ms.RecordError, match=r"record events/0/0 of stream 'events': ZeroDivisionError"):
             it.send(Event(at=1))
         return
     it.send(Event(at=1), Event(at=2, word="x"))

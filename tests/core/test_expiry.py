@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.core.mill import Mill
 from millstream.testing import Driver
 from tests.core.alone import Alone, Event, inject
 
@@ -118,7 +117,7 @@ def test_an_expiry_that_is_taken_away_or_brought_in_later_does_as_the_code_says(
 
     def change(expiry: ms.Expiry[int] | None) -> None:
         computation.expiry = expiry
-        it.driver._mill = Mill(it.driver._graph)  # as a restart does
+        it.driver._run._recover()  # as a restart does
 
     it.send(Event(at=1_000_000))
     change(None)

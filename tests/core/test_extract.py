@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.core.extract import Extracted, Extractor, FarFuture, Refused, as_timestamp, check_timestamp
@@ -165,3 +167,39 @@ def test_values_are_decoded_by_their_type() -> None:
     assert extractor().decode(b'{"user":"bob","at":5}') == Click("bob", 5)
     with pytest.raises(Exception, match=r"Expected `object`, got `int`"):
         extractor().decode(b"5")
+
+
+# Many at once.
+
+KEYS = st.sampled_from(["ann", "bob", "", None, 5])
+MOMENTS = st.sampled_from([NOON, NOON + ms.DAY, NOON + ms.DAY + 1, ms.to_datetime(NOON), True, None, NOON // 1_000, 0, -(10**17)])
+CLICKS = st.lists(st.builds(Click, KEYS, MOMENTS, st.sampled_from(["here", "there", None]), MOMENTS), max_size=4)
+PLAIN = st.lists(st.builds(Click, st.sampled_from(["ann", "bob"]), st.integers(NOON - 10, NOON + 10)), max_size=4)
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "with partitions": {"partition": lambda click: click.site},
+    "explicit": {"low_watermark": ms.Explicit(lambda click: click.complete)},
+    "raises": {"key": lambda click: click.user.upper()},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=200, deadline=None)
+@given(clicks=CLICKS | PLAIN)
+def test_a_chunk_gives_what_its_values_give_one_by_one_or_nothing(way: str, clicks: list[Click]) -> None:
+    it = extractor(**WAYS[way])
+    chunk = it.extract_all(clicks, now=NOON)
+    if chunk is None:
+        return
+    each = [it.extract(click, {}, now=NOON) for click in clicks]  # none is refused
+    assert chunk.keys == [found.key for found in each]
+    assert chunk.timestamps == [found.timestamp for found in each]
+    assert chunk.marks == {p: max(f.complete for f in each if f.partition == p) for p in {f.partition for f in each}}
+
+
+def test_a_chunk_of_plain_values_is_beyond_doubt() -> None:
+    clicks = [Click("ann", NOON), Click("bob", ms.to_datetime(NOON))]
+    assert extractor().extract_all(clicks[:1], now=NOON) is not None
+    assert extractor().extract_all(clicks[1:], now=NOON) is not None
+    assert extractor().extract_all(clicks, now=NOON) is None  # of several types: asked one by one
+    assert extractor(ms.files("clicks/*.parquet", Click), key="k", timestamp="t").extract_all(clicks, now=NOON) is None

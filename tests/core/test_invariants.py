@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -10,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 
 import millstream as ms
-from millstream.core.backlog import Limits, LogFile, Position
 from millstream.core.codec import StateCodec
 from millstream.core.epoch import Report, Tally
-from millstream.core.graph import MILL, compile_topology
-from millstream.core.low_watermark import LowWatermark
-from millstream.core.pages import Bucket
-from millstream.core.plan import Ledger, Plan
-from millstream.core.row import Minima, timers_of
+from millstream.core.graph import compile_topology
+from millstream.core.ledger import Ledger, Source, decode_ledger, encode_ledger
+from millstream.core.low_watermark import LowWatermark, Mark
+from millstream.core.parts import Part
+from millstream.core.planning import Limits
+from millstream.core.row import HeldRow, Minima, state_of, timers_of
 from millstream.testing import Driver
+from millstream.testing.run import BUCKETS
 from tests import invariants as law
 from tests.core.cases import SECOND, Case, Item, Node, Read, cases, fold
 from tests.core.topologies import Adding, Kept, Lap, Sum, build, diary_of, play
@@ -28,16 +30,14 @@ _decode_lap = msgspec.json.Decoder(Lap).decode
 
 
 class Watched(Driver):
-    """Checks the invariants after every epoch, and every attempt that crashed against the one that took its place."""
+    """Checks the invariants after every epoch, and that one which crashed has left nothing."""
 
     def __init__(self, topology: ms.Topology, case: Case) -> None:
         super().__init__(topology)
-        self._limits = Limits(case.limit, 1 << 40)
+        self._run.limits = Limits(case.limit, 1 << 40)
         self._pace, self._crashes = iter(case.pace), case.crashes
-        self._watch = law.Watch(self._graph)
+        self._watch = law.Watch(self._graph, self._copied())
         self._codecs = {name: StateCodec(node.computation) for name, node in self._graph.nodes.items()}
-        self._on_its_way: dict[law.Id, law.Logged] = {}
-        self._attempts: list[tuple[law.Attempt, list[law.Logged]]] = []
         self._folded: dict[tuple[str, str, int], Sum] = {}
 
     def run(self) -> None:
@@ -59,87 +59,103 @@ class Watched(Driver):
         super().finish(of)
 
     def epoch(self, *, always: bool = False) -> bool:
-        self._attempts = []
         self._crashes, crashes = divmod(self._crashes, 2)
         if crashes:
             self.crash()
+        crashing, seen = self._run.crashing, self._visible()
+        coming = {part.offset: self._given(part) for part in self._waiting_parts()}
         ran = super().epoch(always=always)
-        if ran:
-            self._check()
+        if not ran or crashing:
+            law.uncommitted_leaves_nothing(seen, self._visible())
+        else:
+            self._check(seen, coming)
         return ran
 
     def end(self) -> None:
-        self._reread(self._log)
+        self._reread(self._run.log)
         self._watch.end()
 
-    def _arriving(self, plan: Plan, files: list[LogFile]) -> Any:
-        arriving = super()._arriving(plan, files)
-        given = [record for bucket in sorted(arriving) for record in sorted(arriving[bucket])]
-        self._attempts.append((law.Attempt(plan, given), []))
-        return arriving
-
-    def _work(self, plan: Plan, files: list[LogFile]) -> Any:
-        summaries, produced = super()._work(plan, files)
-        self._attempts[-1][1].extend(law.Logged(r.id, stream, *r[1:]) for stream, batch in produced.items() for r in batch)
-        return summaries, produced
-
-    def _commit(self, table: str, batches: dict[str, Any]) -> None:
-        for stream in self._read & batches.keys():
-            self._on_its_way |= {record.id: law.Logged(record.id, stream, *record[1:]) for record in batches[stream]}
-        super()._commit(table, batches)
-
-    def _check(self) -> None:
-        (attempt, made), *others = reversed(self._attempts)
-        for crashed, lost in others:
-            law.replayed(crashed, lost, attempt, made)
-        taken = [self._on_its_way.pop(id_) for id_ in {record.id: None for record in attempt.arrivals}]
-        arrived = {stream: len(records) for stream, records in self._log.items()}
+    def _check(self, seen: law.Visible, coming: dict[int, list[law.Given]]) -> None:
+        still = {part.offset for part in self._waiting_parts()}
+        taken = [given for offset, some in coming.items() if offset not in still for given in some]
+        waiting = [given for part in self._waiting_parts() for given in self._given(part)]
+        made = [
+            law.Logged(record.id, stream, *record[1:])
+            for stream, records in self._run.log.items()
+            if stream not in self._graph.injections
+            for record in records[len(seen.records[stream]) :]
+        ]
+        arrived = {stream: len(records) for stream, records in self._run.log.items()}
         diary = diary_of(made)
-        self._watch.see(law.Epoch(self._ledger, made, taken, list(self._on_its_way.values()), arrived), [entry for entry, _ in diary])
+        self._watch.see(law.Epoch(self._copied(), made, taken, waiting, arrived), [entry for entry, _ in diary])
         law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in diary if e.does == "fire")
         self._reread({record.stream for record in made})
-        self._fold(attempt)
+        self._fold(taken, seen.ledger)
         self._check_rows()
+
+    def _copied(self) -> Ledger:
+        return decode_ledger(encode_ledger(self._ledger))
+
+    def _visible(self) -> law.Visible:
+        run = self._run
+        waiting = [list(run._backlog._queues[place].parts) for place in sorted(run._backlog._queues)]
+        return law.Visible(self._copied(), deepcopy(run.sources), self._rows(), {name: list(log) for name, log in run.log.items()}, waiting)
+
+    def _waiting_parts(self) -> list[Part]:
+        committed = [part for offsets in self._ledger.waiting.values() for _, part in offsets.values()]
+        fed = [part for frame in self._run._fed for part in frame.parts]
+        return committed + [part for part in fed if self._ledger.awaited(part, self._ledger.number + 1)]
+
+    def _given(self, part: Part) -> list[law.Given]:
+        columns = self._run._journal.part(part)
+        rows = zip(columns.minors, columns.keys, columns.values, columns.timestamps, strict=True)
+        records = [law.Logged((part.origin, part.major, minor), part.stream, *rest) for minor, *rest in rows]
+        return [law.Given(self._graph.inputs[read].computation, r) for r in records for read in self._run._inputs[part.stream, part.reader]]
 
     def _reread(self, streams: Iterable[str]) -> None:
         for stream in streams:
-            self._watch.read(stream, [law.Logged(record.id, stream, *record[1:]) for record in self._log[stream]])
+            self._watch.read(stream, [law.Logged(record.id, stream, *record[1:]) for record in self._run.log[stream]])
+
+    def _rows(self) -> dict[tuple[str, str], HeldRow]:
+        rows = {}
+        for bucket in range(BUCKETS):
+            for name in self._graph.nodes:
+                pages = self._run.held.rows(bucket, name)
+                for number in range(pages.count):
+                    for key in list(pages.decoded[number] if number in pages.decoded else pages._fetch(number)):
+                        row = pages.get(key)
+                        assert row is not None
+                        rows[name, key] = row
+        return rows
 
     def _check_rows(self) -> None:
         rows, sums = [], {}
-        for shelf in self._shelves:
-            bucket = Bucket(shelf)
-            for name, codec in self._codecs.items():
-                pages = bucket.pages(name)
-                for number in range(pages._directory.pages):
-                    for key, row in pages._page(number).items():
-                        kept: Kept = codec.fresh() if row.state is None else codec.decode(row.state)
-                        timers = {tag: int(pending.at) for tag, pending in timers_of(row).items()}
-                        rows.append(law.Row(name, key, kept.pending, timers))
-                        sums.update({(name, key, start): found for start, found in kept.sums.items()})
+        for (name, key), row in self._rows().items():
+            state = state_of(row)
+            codec = self._codecs[name]
+            kept: Kept = codec.fresh() if state is None else codec.decode(state)
+            rows.append(law.Row(name, key, kept.pending, {tag: int(pending.at) for tag, pending in timers_of(row).items()}))
+            sums.update({(name, key, start): found for start, found in kept.sums.items()})
         law.one_epoch_a_row(rows)
         law.state_equals_fold(sums, self._folded)
 
-    def _fold(self, attempt: law.Attempt) -> None:
+    def _fold(self, taken: Iterable[law.Given], before: Ledger) -> None:
         """What an epoch brought to the open windows, by hand; those that are complete are told and closed."""
-        plan = attempt.plan
-        for record in attempt.arrivals:
-            read = self._graph.inputs[record.input]
-            it = self._graph.nodes[read.computation].computation
+        for name, record in taken:
+            it = self._graph.nodes[name].computation
             assert isinstance(it, Adding)
-            round_ = read.stream.name.endswith(".again")
+            round_ = record.stream.endswith(".again")
             on_its_way = _decode_lap(record.value).left > 1 if round_ else it.node.laps > 0
-            lost = record.timestamp < plan.before[read.computation] and it.node.late != "process"
+            known = before.low_watermarks.get(name)
+            lost = known is not None and record.timestamp < known.input and it.node.late != "process"
             if not (on_its_way or lost) and it.node.window:
                 item = _decode_lap(record.value).item if round_ else _decode(record.value)
-                place = (read.computation, record.key, record.timestamp - record.timestamp % (it.node.window * SECOND))
+                place = (name, record.key, record.timestamp - record.timestamp % (it.node.window * SECOND))
                 old = self._folded.get(place, Sum(0, 0, record.timestamp))
                 self._folded[place] = Sum(old.number + item.number, old.weight + item.weight, min(old.first, record.timestamp))
         sizes = {name: node.computation.node.window * SECOND for name, node in self._graph.nodes.items()}  # type: ignore[attr-defined]
-        open_ = {
-            (name, key, start): s for (name, key, start), s in self._folded.items() if start + sizes[name] > plan.low_watermarks[name].input
-        }
-        self._folded = open_
+        reached = self._ledger.low_watermarks
+        self._folded = {place: found for place, found in self._folded.items() if place[2] + sizes[place[0]] > reached[place[0]].input}
 
 
 @settings(max_examples=1_100, deadline=None)
@@ -165,35 +181,38 @@ def test_the_invariants_hold_when_promises_are_broken(case: Case) -> None:
 GRAPH = compile_topology(build(Case(1, (Node((Read("in0"),)), Node((Read("n0"),))), ())).topology)
 
 
-def plan(epoch: int = 3, **told: Any) -> Plan:
+def ledger(number: int = 3, *, tally: Tally | None = None, report: Report | None = None, produced: int = 2, **told: Any) -> Ledger:
     usual: dict[str, Any] = {
         "now": 10,
-        "low_watermarks": {"n0": LowWatermark(50, 40), "n1": LowWatermark(40, 40)},  # type: ignore[arg-type]
-        "before": {"n0": 30, "n1": 30},
+        "low_watermarks": lows((50, 40)),
         "promises": {"in0": 50},
-        "positions": {"injector in0": Position(2), MILL: Position(3)},
-        "due": [],
+        "reports": {"n0": {0: report or Report(Minima(hold=ms.Timestamp(45)), 1, 1)}},
+        "tallies": {"n0": tally or Tally(received=5, applied=4, late=1, dropped=1, produced=2), "n1": Tally(received=1, applied=1)},
+        "produced": {"n0.sums": produced},
+        "sources": {"in0": Source(injected=6, position=7, batch=2)},
     }
-    return Plan(epoch=epoch, **{**usual, **told})
+    return Ledger(number=number, **{**usual, **told})
 
 
-def ledger(epoch: int = 3, *, tally: Tally | None = None, report: Report | None = None, produced: int = 2, **told: Any) -> Ledger:
-    reports = {0: {"n0": report or Report(Minima(hold=ms.Timestamp(45)), 1, 1)}}
-    tallies = {"n0": tally or Tally(received=5, applied=4, late=1, dropped=1, produced=2), "n1": Tally(received=1, applied=1)}
-    return Ledger(plan(epoch, **told), reports, tallies, {"n0.sums": produced})
+def lows(n0: tuple[int, int], n1: tuple[int, int] = (40, 40)) -> dict[str, LowWatermark]:
+    return {"n0": LowWatermark(*n0), "n1": LowWatermark(*n1)}  # type: ignore[arg-type]
 
 
 def logged(place: int, stream: str = "in0", timestamp: int = 60, *, epoch: int = 3, value: bytes = b"1") -> law.Logged:
-    return law.Logged((MILL, epoch, place), stream, "k", value, timestamp)
+    return law.Logged((stream, epoch, place), stream, "k", value, timestamp)
+
+
+def given_to(computation: str, timestamp: int = 60) -> law.Given:
+    return law.Given(computation, logged(0, timestamp=timestamp))
 
 
 def epoch(number: int = 3, **told: Any) -> law.Epoch:
     whole = {name: told.pop(name) for name in ("made", "taken", "waiting", "arrived") if name in told}
-    usual: dict[str, Any] = {"waiting": [logged(0), logged(1, "n0.sums", 40)], "arrived": {"in0": 6, "n0.sums": 2}}
+    usual: dict[str, Any] = {"waiting": [given_to("n0"), given_to("n1", 40)], "arrived": {"in0": 6, "n0.sums": 2}}
     return law.Epoch(ledger(number, **told), **{**usual, **whole})
 
 
-BEFORE = epoch(2, low_watermarks={"n0": LowWatermark(30, 30), "n1": LowWatermark(30, 30)}, promises={"in0": 30}, now=5)  # type: ignore[arg-type]
+BEFORE = epoch(2, low_watermarks=lows((30, 30), (30, 30)), promises={"in0": 30}, now=5)
 ENDED = LowWatermark(ms.END_OF_TIME, ms.END_OF_TIME)
 
 
@@ -201,13 +220,15 @@ def entry(does: Any, tag: str, at: int, *, wall: bool = False, low_watermark: in
     return law.Entry("n0", "k", does, tag, at, wall, low_watermark, 10)
 
 
-def lows(n0: tuple[int, int], n1: tuple[int, int] = (40, 40)) -> dict[str, LowWatermark]:
-    return {"n0": LowWatermark(*n0), "n1": LowWatermark(*n1)}  # type: ignore[arg-type]
-
-
 def ended(**told: Any) -> law.Epoch:
     report = Report(Minima(wall=ms.Timestamp(told.pop("wall", 11))), 1, 1)
     return epoch(**{"waiting": [], "report": report, "low_watermarks": {"n0": ENDED, "n1": ENDED}, **told})
+
+
+def visible(**told: Any) -> law.Visible:
+    source = Source(marks={"": Mark(ms.Timestamp(50), ms.Timestamp(10))})
+    usual: dict[str, Any] = {"sources": {"in0": source}, "rows": {("n0", "k"): b"5"}, "records": {"in0": [logged(0)]}}
+    return law.Visible(**{"ledger": ledger(), "waiting": ["a", "b"], **usual, **told})
 
 
 PENDING = {("n0", "k"): {"a": entry("set", "a", 45), "b": entry("set", "b", 60)}}
@@ -219,8 +240,9 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (GRAPH, epoch()),
         (GRAPH, epoch(tally=Tally(received=5, applied=5, dropped=1))),
         (GRAPH, epoch(arrived={"in0": 7, "n0.sums": 2})),
-        (GRAPH, epoch(waiting=[logged(0)])),
+        (GRAPH, epoch(waiting=[given_to("n0")])),
         (GRAPH, epoch(produced=3)),
+        (GRAPH, epoch(sources={"in0": Source(injected=5)})),
     ],
     law.state_equals_fold: [({"k": 1}, {"k": 1}), ({"k": 1}, {"k": 2}), ({}, {"k": 1}), ({"k": 1}, {})],
     law.productions_unique_and_gap_free: [
@@ -252,11 +274,11 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (GRAPH, BEFORE, epoch()),
         (GRAPH, BEFORE, epoch(promises={"in0": 49})),
         (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 40), (41, 40)))),
-        (GRAPH, BEFORE, epoch(waiting=[logged(0, timestamp=49)])),
-        (GRAPH, BEFORE, epoch(waiting=[logged(0, "n0.sums", 39)])),
-        (GRAPH, BEFORE, epoch(taken=[logged(0, timestamp=39)])),
+        (GRAPH, BEFORE, epoch(waiting=[given_to("n0", 49)])),
+        (GRAPH, BEFORE, epoch(waiting=[given_to("n1", 39)])),
+        (GRAPH, BEFORE, epoch(taken=[given_to("n0", 39)])),
         (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 46)))),
-        (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 29), (30, 29)), taken=[logged(0, timestamp=29)])),
+        (GRAPH, BEFORE, epoch(low_watermarks=lows((50, 29), (30, 29)), taken=[given_to("n0", 29)])),
         (GRAPH, BEFORE, epoch(tally=Tally(received=5, applied=5, late=2))),
     ],
     law.timers_in_order: [
@@ -279,14 +301,18 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (BEFORE.ledger, ledger()),
         (BEFORE.ledger, ledger(4)),
         (BEFORE.ledger, ledger(2)),
-        (BEFORE.ledger, ledger(positions={"injector in0": Position(1, 9), MILL: Position(3)})),
+        (BEFORE.ledger, ledger(sources={"in0": Source(injected=6, position=6, batch=2)})),
+        (BEFORE.ledger, ledger(sources={"in0": Source(injected=6, position=7, batch=1)})),
+        (BEFORE.ledger, ledger(sources={"in0": Source(injected=5, position=7, batch=2)})),
         (BEFORE.ledger, ledger(tally=Tally(received=4, applied=3, late=1, dropped=1))),
     ],
-    law.equal_input_on_replay: [
-        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["a", "b"])),
-        (law.Attempt(plan()), law.Attempt(plan(now=11))),
-        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["b", "a"])),
-        (law.Attempt(plan(), ["a", "b"]), law.Attempt(plan(), ["a"])),
+    law.uncommitted_leaves_nothing: [
+        (visible(), visible()),
+        (visible(), visible(ledger=ledger(4))),
+        (visible(), visible(sources={"in0": Source(marks={"": Mark(ms.Timestamp(51), ms.Timestamp(10))})})),
+        (visible(), visible(rows={("n0", "k"): b"6"})),
+        (visible(), visible(records={"in0": [logged(0), logged(1)]})),
+        (visible(), visible(waiting=["b", "a"])),
     ],
     law.readers_see_prefixes: [
         ([("t", 0, 0)], [("t", 0, 0), ("t", 0, 1)]),
@@ -295,7 +321,7 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
     ],
     law.lag_returns_to_zero: [
         (GRAPH, ended()),
-        (GRAPH, ended(waiting=[logged(0)])),
+        (GRAPH, ended(waiting=[given_to("n0")])),
         (GRAPH, ended(low_watermarks={"n0": ENDED, "n1": LowWatermark(ms.END_OF_TIME, ms.Timestamp(9))})),
         (GRAPH, ended(wall=10)),
     ],

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 
 import millstream as ms
-from millstream.core.low_watermark import Mark
 from tests.core.alone import Alone, Event
 
 
@@ -46,8 +45,9 @@ def test_a_record_is_late_when_it_lies_strictly_below_the_low_watermark() -> Non
 
 def test_a_record_is_not_late_against_the_low_watermark_of_its_own_epoch() -> None:
     it = Alone(Words())
-    it.driver._sources["events"].marks[""] = Mark(ms.Timestamp(10), ms.Timestamp(0))
-    it.send(*EVENTS)
+    with it.driver.together():
+        it.advance(10)
+        it.send(*EVENTS)
     assert it.driver.low_watermark("it") == 10
     assert it.state() == ["older", "equal", "newer"]
 

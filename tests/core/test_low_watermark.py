@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, merge, promise, solve
+from millstream.core.ledger import Source
+from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, promise, solve
+from millstream.core.planning import hear
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
 
 INSTANTS = st.integers(0, 4) | st.just(END_OF_TIME)
@@ -201,19 +203,31 @@ def test_a_partition_that_comes_new_or_back_does_not_take_the_promise_back() -> 
     assert promised({"old": Mark(9, 0), "new": Mark(2, 0)}, last=8) == 8
 
 
-def test_merge_moves_the_partitions_that_spoke_and_no_other() -> None:
-    merged = merge({"a": Mark(5, 1), "b": Mark(6, 1)}, {"a": 8, "c": 3}, now=2)
-    assert merged == {"a": Mark(8, 2), "b": Mark(6, 1), "c": Mark(3, 2)}
+def heard(marks: dict[str, Mark], new: dict[str, int], *, now: int, idle_after: int | None = None) -> dict[str, Mark]:
+    """The marks after these partitions spoke."""
+    source = Source(dict(marks))
+    source.change(hear(source, new, clock=now, idle_after=idle_after), number=1)
+    return source.marks
 
 
-def test_merge_takes_no_mark_back_but_hears_it() -> None:
-    assert merge({"a": Mark(5, 1)}, {"a": 4}, now=2) == {"a": Mark(5, 2)}
+def test_the_partitions_that_spoke_move_and_no_other() -> None:
+    marks = heard({"a": Mark(5, 1), "b": Mark(6, 1)}, {"a": 8, "c": 3}, now=2)
+    assert marks == {"a": Mark(8, 2), "b": Mark(6, 1), "c": Mark(3, 2)}
 
 
-def test_merge_leaves_what_it_was_given() -> None:
-    marks = {"a": Mark(5, 1)}
-    merge(marks, {"a": 8}, now=2)
-    assert marks == {"a": Mark(5, 1)}
+def test_no_mark_is_taken_back_but_it_is_heard() -> None:
+    assert heard({"a": Mark(5, 1)}, {"a": 4}, now=2) == {"a": Mark(5, 2)}
+
+
+def test_to_hear_a_source_changes_nothing_before_a_commit() -> None:
+    source = Source({"a": Mark(5, 1)})
+    change = hear(source, {"a": 8}, clock=2, idle_after=None)
+    assert source.marks == {"a": Mark(5, 1)}
+    assert change.marks == {"a": Mark(8, 2)}
+
+
+def test_partitions_that_are_idle_are_forgotten_when_another_speaks() -> None:
+    assert heard({"a": Mark(5, 1), "b": Mark(6, 3)}, {"c": 9}, now=5, idle_after=3) == {"b": Mark(6, 3), "c": Mark(9, 5)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -223,7 +237,7 @@ def test_a_promise_never_moves_back_whatever_partitions_say(spoken: list[tuple[d
     now, last = 0, START_OF_TIME
     for new, later in spoken:
         now += later
-        marks = merge(marks, new, now=now)
+        marks = heard(marks, new, now=now)
         found = promised(marks, last=last, idle_after=4, now=now)
         assert found >= last
         last = found

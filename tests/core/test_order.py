@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import millstream as ms
+from millstream.core.arrivals import Packet, gather
 from millstream.core.codec import encode_value
-from millstream.core.epoch import Arrivals, Header
+from millstream.core.epoch import Header
 from millstream.core.graph import compile_topology
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.mill import Mill
-from millstream.core.shelf import Shelf
+from millstream.core.parts import Columns
+from millstream.mill.held import Held
 from tests.core.alone import Event, inject
+from tests.core.shelf import Shelf
 
 
 class Alarm(ms.Computation[None]):
@@ -28,16 +31,14 @@ class Alarm(ms.Computation[None]):
 def test_a_record_can_still_cancel_a_timer_that_falls_due_in_its_epoch() -> None:
     topology = ms.Topology("test")
     topology.compute("alarm", Alarm()).reads(inject(topology))
-    mill, shelf = Mill(compile_topology(topology)), Shelf()
+    mill, held = Mill(compile_topology(topology), lambda key: 0), Held(Shelf(), memory=None)
 
     def epoch(number: int, word: str | None, low_watermark: int) -> int:
         known = {"alarm": LowWatermark(ms.Timestamp(low_watermark), ms.Timestamp(low_watermark))}
         header = Header(number, ms.Timestamp(0), known, {"alarm": ms.START_OF_TIME})
-        arrivals = Arrivals()
-        if word:
-            arrivals = Arrivals([0], ["a"], [encode_value(Event(word=word))], [ms.Timestamp(1)], [("injector events", number, 0)])
-        productions, _ = mill.run(0, header, arrivals, shelf)
-        return len(productions)
+        columns = Columns(["a"], [encode_value(Event(word=word))], [ms.Timestamp(1)], [0]) if word else Columns()
+        arrivals = gather([Packet((0,), "events", "events", number, columns)], {"events"})
+        return sum(map(len, mill.run(header, arrivals, {"alarm": [0]}, held).productions.values()))
 
     assert epoch(0, "set", 0) == 0
     assert epoch(1, "cancel", 5) == 0

@@ -98,7 +98,7 @@ def test_a_value_that_cannot_be_encoded_is_an_error_of_the_record() -> None:
         def process_record(self, record: ms.Record[Event]) -> None:
             self.out.produce(object(), timestamp=record.timestamp)
 
-    with pytest.raises(ms.RecordError, match=r"record injector events/0/0 .*TypeError: Encoding objects of type object is unsupported"):
+    with pytest.raises(ms.RecordError, match=r"record events/0/0 .*TypeError: Encoding objects of type object is unsupported"):
         Alone(Wrong()).send(Event())
 
 
@@ -169,10 +169,10 @@ def test_productions_of_one_epoch_are_read_in_the_next() -> None:
     topology.compute("echo", echo).reads(events)
     topology.compute("words", Collect()).reads(echo.words, echo.lengths.by(lambda length: "k"))
     driver = Driver(topology)
-    before = driver._ledger.plan.epoch
+    before = driver._ledger.number
     driver.send(events, Event(word="xyz"))
     assert driver.state("words", "k") == ["0: xyz", "1: 3"]
-    assert driver._ledger.plan.epoch == before + 2
+    assert driver._ledger.number == before + 2
 
 
 @pytest.mark.parametrize("key", ["", "ключ", "鍵", "🗝", "e\u0301", "\x00", "dead letters"])

@@ -78,7 +78,7 @@ def test_decode_state_alone_reads_what_was_kept_before() -> None:
     it = Alone(Old())
     it.send(Event())
     newer = Alone(New())
-    newer.driver._shelves = it.driver._shelves
+    newer.take_over(it)
     newer.send(Event(at=1))
     assert newer.state() == [1, 1]
 
@@ -259,3 +259,26 @@ def test_a_reader_of_dead_letters_cannot_send_its_own_there() -> None:
     topology.compute("reads", Reads(), errors=ms.Errors.DEAD_LETTER).reads(topology.dead_letters)
     with pytest.raises(ms.TopologyError, match="'reads' reads the dead letters and would send its own there"):
         Driver(topology)
+
+
+class Careless(ms.Computation[None]):
+    out: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Event]) -> None:
+        match record.value.word:
+            case "tag":
+                self.set_timer(5, at=record.timestamp)  # type: ignore[arg-type]
+            case "hold":
+                self.set_timer("t", at=record.timestamp, hold=1.5)  # type: ignore[arg-type]
+            case _:
+                self.out.produce(1, timestamp=ms.END_OF_TIME)
+
+
+@pytest.mark.parametrize(("word", "message"), [("tag", "a tag is text"), ("hold", "hold is 1.5"), ("end", "no time for a record")])
+def test_what_could_not_be_read_back_is_refused_at_once(word: str, message: str) -> None:
+    topology = ms.Topology("test")
+    events = inject(topology)
+    topology.compute("it", Careless()).reads(events)
+    driver = Driver(topology)
+    with pytest.raises(ms.RecordError, match=message):
+        driver.send(events, Event(word=word))

@@ -382,30 +382,3 @@ def test_what_is_no_stream_of_a_topology_is_refused(topology: ms.Topology, event
 def test_late_records_are_diverted_to_an_output_of_the_same_computation(topology: ms.Topology, events: ms.Stream[Event]) -> None:
     with refused("'it' diverts late records to an output of another computation; give it an output of its own for them"):
         topology.compute("it", Count()).reads(events, late=ms.Divert(Count().late))
-
-
-# The graph that is laid out.
-
-
-def test_cycles_are_seen_however_long_and_nothing_else_is(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    count, first, second, third, after = Count(), Add(), Add(), Add(), Add()
-    topology.compute("count", count).reads(events)
-    topology.compute("first", first).reads(count.counts, third.sums)
-    topology.compute("second", second).reads(first.sums)
-    topology.compute("third", third).reads(second.sums)
-    topology.compute("after", after).reads(third.sums)
-    graph = compile_topology(topology)
-    assert {name for name, node in graph.nodes.items() if node.on_cycle} == {"first", "second", "third"}
-    assert graph.nodes["first"].producers == ("count", "third")
-    assert graph.nodes["count"].injectors == ("events",)
-
-
-def test_a_reader_of_the_dead_letters_waits_for_all_who_may_write_them(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    topology.compute("forgives", Count(), errors=ms.Errors.DEAD_LETTER).reads(events)
-    topology.compute("fails", Count()).reads(events)
-    topology.compute("reads", Anything()).reads(topology.dead_letters)
-    graph = compile_topology(topology)
-    assert graph.nodes["reads"].producers == ("forgives",)
-    assert graph.nodes["reads"].injectors == ("events",)
-    assert graph.streams["dead letters"].tables == ("injector events", "mill")
-    assert graph.tables == ("injector events", "mill")

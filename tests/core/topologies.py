@@ -211,7 +211,7 @@ _decode_note = msgspec.json.Decoder(Note).decode
 def diary_of(made: Iterable[Logged]) -> list[tuple[Entry, int | None]]:
     """The diaries among the records of an epoch, in the order of production: what was done, and what the state told of it."""
     found = []
-    for record in sorted((record for record in made if record.stream.endswith(".diary")), key=lambda record: record.id):
+    for record in sorted((record for record in made if record.stream.endswith(".diary")), key=lambda record: record.id[1:]):
         note = _decode_note(record.value)
         name = record.stream.removesuffix(".diary")
         does: Any = note.does

@@ -1,8 +1,7 @@
-"""Breaks a run at a named point. A folder with this file on PYTHONPATH is all it takes: the product knows nothing of it.
+"""Breaks a run at named points. A folder with this file on PYTHONPATH is all it takes: the product knows nothing of it.
 
-Python imports it in every process that it starts. `MILLSTREAM_FAULT` says what to do; the first process that comes to
-the point leaves the file `fired`, with what it found in the run's folder at that moment, and does the deed.
-`MILLSTREAM_WITNESS` names a file that every attempt at an epoch of a bucket adds a line to: what it was given.
+Python imports it in every process that it starts. `MILLSTREAM_FAULTS` says what to do; the first process that comes to a
+point leaves a file of its name in the folder `fired`, with what it found on the disk at that moment, and does the deed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import zlib
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -23,51 +21,135 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+BEFORE, AFTER = False, True
 LONGEST = 600.0  # seconds that a process hangs
 
 
-class Point(NamedTuple):
-    """Where: before or after a function, and how to know the epoch from its arguments (None: not this one).
+def _always(*_: Any, **__: Any) -> bool:
+    return True
 
-    Where it is not the mill that commits, `commits` knows which query does, and to which table.
-    """
+
+def _nothing(folder: Path, *_: Any, **__: Any) -> dict[str, object]:
+    return {}
+
+
+class Point(NamedTuple):
+    """Where: before or after a function, if its arguments are such; and what of it is then on the disk."""
 
     module: str
     function: str
     after: bool
-    epoch: Callable[..., int | None]
-    commits: Callable[..., tuple[str, Path]] | None = None
+    when: Callable[..., bool] = _always
+    stands: Callable[..., dict[str, object]] = _nothing
 
 
-def _commit_of(wanted: str) -> Callable[..., int | None]:
-    return lambda self, files, note, *, writer, epoch: epoch if writer == wanted else None
+def _of_lane(writer: Any, *_: Any, **__: Any) -> bool:
+    return bool(writer._prefix.startswith("lane"))
 
+
+def _of_writer(*_: Any, **__: Any) -> bool:
+    return "millstream.writer.process" in sys.modules
+
+
+def _in(folder: str) -> Callable[..., bool]:
+    return lambda disk, path, *_: bool(path.startswith(f"{folder}/"))
+
+
+def _ran(self: Any, commit: Any, *_: Any) -> bool:
+    """A commit of an epoch that lanes have run."""
+    return bool(commit.summaries)
+
+
+def _committed(folder: Path, self: Any, commit: Any, *_: Any) -> dict[str, object]:
+    return {"commit": (folder / "journal" / "commits" / f"{commit.number:012d}").exists()}
+
+
+def _merging(folder: Path, *_: Any) -> dict[str, object]:
+    journal = folder / "journal"
+    newest = max((int(file.name.partition("-")[2]) for file in (journal / "merged").iterdir()), default=0)
+    snapshot = max((int(file.name) for file in (journal / "snapshots").iterdir() if file.name.isdecimal()), default=0)
+    return {"snapshot": snapshot >= newest, "commits": (journal / "commits" / f"{newest:012d}").exists()}
+
+
+def _segments(folder: Path, planner: Any, segments: list[str], notes: list[str]) -> dict[str, object]:
+    return {"segments": all((folder / "journal" / "segments" / segment).exists() for segment in segments)}
+
+
+def _batch(folder: Path, lane: Any, *_: Any, **__: Any) -> dict[str, object]:
+    """Whether Spark has committed all that it has planned of a lane, but for the batch that runs now."""
+    checkpoint = folder / "checkpoints" / f"lane {lane.number}"
+    planned, done = (max(int(f.name) for f in (checkpoint / place).iterdir() if f.name.isdecimal()) for place in ("offsets", "commits"))
+    return {"committed": done == planned - 1}
+
+
+def _noted(folder: Path, *args: Any, **__: Any) -> dict[str, object]:
+    """Of an injector's batch: the note, and Spark's own commit."""
+    batch = next(each for each in reversed(args) if isinstance(each, int))
+    notes = (folder / "journal" / "notes" / "clicks").glob(f"{batch:012d}-*")
+    return {"note": any(notes), "committed": (folder / "checkpoints" / "inject clicks" / "commits" / str(batch)).exists()}
+
+
+def _called(folder: Path, of: Any, *args: Any) -> dict[str, object]:
+    """Whether the function was called with the step."""
+    k = args[0] if args and of.__class__.__name__ == "Function" else of.open.k
+    return {"called": (folder.parent / "out" / "seen" / f"{k:09d}").exists()}
+
+
+SEGMENTS, DISK, COMMITS = "millstream.journal.segments", "millstream.journal.disk", "millstream.journal.commits"
+DRIVING, LANES, INJECTORS = "millstream.mill.driving", "millstream.spark.lanes", "millstream.spark.injectors"
 
 POINTS = {
-    "after an injector's commit": Point(
-        "millstream.log.table", "Table.commit", True, _commit_of("clicks"), lambda self, *_, **__: ("inject clicks", self.path)
+    # In a lane.
+    "before the append": Point(SEGMENTS, "SegmentWriter.append", BEFORE, _of_lane),
+    "after the append": Point(SEGMENTS, "SegmentWriter.write", AFTER, _of_lane),
+    "after the sync": Point(SEGMENTS, "SegmentWriter.append", AFTER, _of_lane),
+    "after the report": Point("millstream.mill.channel", "Channel.send", AFTER, lambda self, message: b"Report" in message[:20]),
+    "in the write-back": Point(LANES, "SparkStore.put", AFTER, lambda self, key, value: key != "identity"),
+    "before Spark's commit": Point(LANES, "run_lane", AFTER),
+    "after Spark's commit": Point("millstream.mill.lane", "Lane.join", BEFORE, lambda lane, *_: lane.own is not None, _batch),
+    # In the driver.
+    "before the commit": Point(DRIVING, "PlannerThread._write", BEFORE, _ran, _committed),
+    "before the commit's folder is synced": Point(
+        DISK, "LocalDisk.create_whole", AFTER, lambda disk, path, *_: path.startswith("commits/")
     ),
-    "after the offset log": Point("millstream.spark.mill", "MillReader.partitions", False, lambda self, start, end: end["epoch"]),
-    "mid-task": Point("millstream.core.mill", "Mill.run", True, lambda self, bucket, header, *rest: header.epoch),
-    "after the state commit": Point("millstream.spark.mill", "MillWriter.commit", False, lambda self, messages, epoch: epoch),
-    "after the manifest": Point("millstream.spark.mill", "MillWriter.commit", True, lambda self, messages, epoch: epoch),
-    "after Spark's commit log": Point("millstream.spark.planner", "Planner.next_plan", False, lambda self, start, **_: start.epoch),
-    "before the publishing commit": Point("millstream.log.table", "Table.commit", False, _commit_of("mill")),
-    "after the publishing commit": Point("millstream.log.table", "Table.commit", True, _commit_of("mill")),
-    "after a delivery's commit": Point(
-        "millstream.spark.targets",
-        "DeltaWriter.commit",
-        True,
-        lambda self, messages, epoch: epoch if any(message.rows for message in messages) else None,
-        lambda self, *_: (f"deliver {self._settings.delivery}", Path(self._settings.target)),
+    "after the commit": Point(COMMITS, "Commits.create", AFTER, _ran, _committed),
+    "before a reader is woken": Point(
+        "millstream.spark.ends",
+        "Deliveries.on_commit",
+        BEFORE,
+        lambda self, commit: any(part.stream == "numbered.seen" for frame in commit.frames for part in frame.parts),
+        _committed,
     ),
-    "before a task stages": Point("millstream.spark.mill", "_stage_streams", False, lambda table, records, epoch: epoch),
+    "between a step's begin and its call": Point("millstream.targets.steps", "Steps.begin", AFTER, lambda *_: not _of_writer(), _called),
+    "between a step's call and its end": Point("millstream.targets.function", "Function.call", AFTER, _always, _called),
+    "while a checkpoint is synced": Point("millstream.spark.milling", "Milling._sync_checkpoint", AFTER),
+    "after the merged file": Point(COMMITS, "Commits.merge", AFTER, _always, _merging),
+    "after the snapshot": Point(COMMITS, "Commits.write_snapshot", AFTER, _always, _merging),
+    "in the removal of commits": Point(DISK, "LocalDisk.remove", AFTER, _in("commits")),
+    "before the removal of segments": Point(
+        DRIVING, "PlannerThread._remove", BEFORE, lambda self, segments, notes: bool(segments), _segments
+    ),
+    "in the removal of segments": Point(DISK, "LocalDisk.remove", AFTER, _in("segments")),
+    # In the writer.
+    "between the log's file and its entry": Point(
+        "millstream.log.history", "History.commit", BEFORE, lambda self, staged, **_: bool(staged)
+    ),
+    "after the log's entry": Point("millstream.log.history", "History.commit", AFTER, lambda self, staged, **_: bool(staged)),
+    "between a table's file and its commit": Point("millstream.targets.delta", "sync_folder", AFTER),
+    "after a table's commit": Point("millstream.targets.delta", "DeltaOutput.commit", AFTER),
+    "after a step of files has begun": Point("millstream.targets.steps", "Steps.begin", AFTER, _of_writer),
+    "before a step of files has ended": Point("millstream.targets.steps", "Steps.done", BEFORE, _of_writer),
+    # In an injector's query.
+    "in an injector's task": Point(INJECTORS, "_Work.finish", AFTER),
+    "between an injector's frames and its note": Point(INJECTORS, "_leave", BEFORE, _always, _noted),
+    "between an injector's note and Spark's commit": Point(INJECTORS, "InjectorWriter.commit", AFTER, _always, _noted),
 }
 
 
-def install(fault: dict[str, Any]) -> None:
-    point = POINTS[fault["point"]]
-    _when_loaded(point.module, lambda module: _break(module, point, fault))
+def install(told: dict[str, Any]) -> None:
+    for fault in told["faults"]:
+        point = POINTS[fault["point"]]
+        _when_loaded(point.module, functools.partial(_break, point=point, fault=fault, told=told))
 
 
 def _when_loaded(name: str, then: Callable[[ModuleType], None]) -> None:
@@ -107,145 +189,97 @@ class _Loader(Loader):
         self._then(module)
 
 
-def _break(module: ModuleType, point: Point, fault: dict[str, Any]) -> None:
+def _break(module: ModuleType, point: Point, fault: dict[str, Any], told: dict[str, Any]) -> None:
     *owners, name = point.function.split(".")
     owner = functools.reduce(getattr, owners, module)
     real = getattr(owner, name)
+    passed = 0
 
     @functools.wraps(real)
     def broken(*args: Any, **named: Any) -> Any:
-        epoch = point.epoch(*args, **named)
-        if epoch is None or epoch < fault["epoch"]:
-            return real(*args, **named)
-        folder = Path(fault["folder"])
-        found = functools.partial(_stands, folder, epoch)
-        if point.commits is not None:
-            found = functools.partial(_half_done, folder, epoch, *point.commits(*args, **named))
-        if not point.after:
-            _fire(fault, epoch, found)
+        nonlocal passed
+        hit = point.when(*args, **named) and _is_due(fault, told)
+        if hit:
+            passed += 1
+            hit = passed > fault["skip"]
+        if hit and not point.after:
+            _fire(fault, told, functools.partial(point.stands, Path(told["folder"]), *args, **named))
         result = real(*args, **named)
-        if point.after:
-            _fire(fault, epoch, found)
+        if hit and point.after:
+            _fire(fault, told, functools.partial(point.stands, Path(told["folder"]), *args, **named))
         return result
 
     setattr(owner, name, broken)
 
 
-def _fire(fault: dict[str, Any], epoch: int, stands: Callable[[], dict[str, bool]]) -> None:
+def _mark(told: dict[str, Any], point: str) -> Path:
+    return Path(told["fired"]) / f"{point}.json"
+
+
+def _is_due(fault: dict[str, Any], told: dict[str, Any]) -> bool:
+    """Not yet done, and the one before it is."""
+    before = fault["after"]
+    return (before is None or _mark(told, before).exists()) and not _mark(told, fault["point"]).exists()
+
+
+def _fire(fault: dict[str, Any], told: dict[str, Any], stands: Callable[[], dict[str, object]]) -> None:
     """Once, whichever process comes first."""
     try:
-        handle = os.open(fault["fired"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        handle = os.open(_mark(told, fault["point"]), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
-    found = {"point": fault["point"], "epoch": epoch, "process": os.getpid(), **stands()}
     with os.fdopen(handle, "w") as file:
-        file.write(json.dumps(found))
+        file.write(json.dumps({"point": fault["point"], "process": os.getpid(), **stands()}))
         file.flush()
         os.fsync(file.fileno())
-    DEEDS[fault["deed"]](fault, epoch)
+    DEEDS[fault["deed"]](told)
 
 
-def _stands(folder: Path, epoch: int) -> dict[str, bool]:
-    """What of an epoch is on the disk."""
-    checkpoint = folder / "checkpoints" / "mill"
-    return {
-        "offsets": (checkpoint / "offsets" / str(epoch)).exists(),
-        "state": any(checkpoint.glob(f"state/0/*/{epoch + 1}_*")),
-        "manifest": any((folder / "manifests").glob(f"{epoch:012d}-*")),
-        "commits": (checkpoint / "commits" / str(epoch)).exists(),
-        "published": _committed(folder / "log" / "mill", "mill", epoch),
-    }
-
-
-def _half_done(folder: Path, epoch: int, query: str, table: Path) -> dict[str, bool]:
-    """What of an epoch of another query is on the disk."""
-    checkpoint = folder / "checkpoints" / query
-    return {
-        "offsets": (checkpoint / "offsets" / str(epoch)).exists(),
-        "committed": _committed(table, query.partition(" ")[2], epoch),
-        "commits": (checkpoint / "commits" / str(epoch)).exists(),
-    }
-
-
-def _committed(table: Path, writer: str, epoch: int) -> bool:
-    """Whether a commit of a table is that of an epoch."""
-    for commit in (table / "_delta_log").glob("*.json"):
-        for line in commit.read_text().splitlines():
-            told = json.loads(line).get("txn", {})
-            if told.get("appId", "").split("/")[-1] == writer and told["version"] == epoch:
-                return True
-    return False
-
-
-def _bear_witness(module: ModuleType, file: str) -> None:
-    real = module.Mill.run
-
-    @functools.wraps(real)
-    def run(self: Any, bucket: int, header: Any, arrivals: Any, *rest: Any) -> Any:
-        import msgspec
-
-        columns = [arrivals.inputs, arrivals.keys, arrivals.values, arrivals.timestamps, arrivals.ids, arrivals.errors]
-        given = zlib.crc32(msgspec.json.encode(columns))
-        line = msgspec.json.encode([bucket, header, len(arrivals.keys), given]) + b"\n"
-        handle = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-        os.write(handle, line)
-        os.close(handle)
-        return real(self, bucket, header, arrivals, *rest)
-
-    module.Mill.run = run
-
-
-def _kill_all(fault: dict[str, Any], epoch: int) -> None:
-    """SIGKILL for the whole tree that this process belongs to, itself last."""
-    import psutil
-
-    _to_all(fault, psutil.Process.kill)
+def _kill(told: dict[str, Any]) -> None:
+    """SIGKILL for this process, and for it alone."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _stop_all(fault: dict[str, Any], epoch: int) -> None:
+def _kill_all(told: dict[str, Any]) -> None:
+    """SIGKILL for the whole tree that this process belongs to, itself last."""
+    import psutil
+
+    _to_all(told, psutil.Process.kill)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop_all(told: dict[str, Any]) -> None:
     """SIGSTOP for the whole tree."""
     import psutil
 
-    _to_all(fault, psutil.Process.suspend)
+    _to_all(told, psutil.Process.suspend)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _to_all(fault: dict[str, Any], do: Callable[[Any], None]) -> None:
+def _hang(told: dict[str, Any]) -> None:
+    """This process hangs, deaf to what its dying parents send it, until there is a file `woken`; that it then goes on is told."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    give_up = time.monotonic() + LONGEST
+    while not (Path(told["fired"]) / "woken").exists():
+        if time.monotonic() > give_up:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
+    (Path(told["fired"]) / "went on").touch()
+
+
+def _to_all(told: dict[str, Any], do: Callable[[Any], None]) -> None:
     """To the whole tree but this process; some of it may be gone by then."""
     import psutil
 
-    root = psutil.Process(int(Path(fault["root"]).read_text()))
+    root = psutil.Process(int(Path(told["root"]).read_text()))
     for member in [root, *root.children(recursive=True)]:
         if member.pid != os.getpid():
             with contextlib.suppress(psutil.NoSuchProcess):
                 do(member)
 
 
-def _hang(fault: dict[str, Any], epoch: int) -> None:
-    """This process hangs, deaf to what its dying parents send it, until there is a file `woken`. What it then stages is told."""
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    give_up = time.monotonic() + LONGEST
-    while not Path(fault["fired"]).with_suffix(".woken").exists():
-        if time.monotonic() > give_up:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.05)
-    mill = sys.modules["millstream.spark.mill"]
-    real = mill.stage
+DEEDS = {"kill": _kill, "kill all": _kill_all, "hang": _hang, "stop all": _stop_all}
 
-    def told(*args: Any, **named: Any) -> Any:
-        files = real(*args, **named)
-        with Path(fault["fired"]).with_suffix(".wrote").open("a") as file:
-            file.writelines(f"{written.path}\n" for written in files)
-        return files
-
-    mill.stage = told  # type: ignore[attr-defined]
-
-
-DEEDS = {"kill all": _kill_all, "stop all": _stop_all, "hang": _hang}
-
-if "MILLSTREAM_FAULT" in os.environ:
-    install(json.loads(os.environ["MILLSTREAM_FAULT"]))
-if "MILLSTREAM_WITNESS" in os.environ:
-    _when_loaded("millstream.core.mill", functools.partial(_bear_witness, file=os.environ["MILLSTREAM_WITNESS"]))
+if "MILLSTREAM_FAULTS" in os.environ:
+    install(json.loads(os.environ["MILLSTREAM_FAULTS"]))

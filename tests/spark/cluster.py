@@ -23,26 +23,14 @@ ENVIRONMENT = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": LOOPBAC
 
 @contextmanager
 def cluster(base: Path, *, workers: int) -> Iterator[str]:
-    """The address of a master with so many workers of one core; all are gone afterwards."""
+    """The address of a master with so many workers of two cores; all are gone afterwards."""
     port = _free_port()
     url = f"spark://{LOOPBACK}:{port}"
     processes = [_start(base / "master.log", "master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", "0")]
     try:
         wait_until(lambda: "New state: ALIVE" in (base / "master.log").read_text(), 60)
         for number in range(workers):
-            told = (
-                "--host",
-                LOOPBACK,
-                "--cores",
-                "1",
-                "--memory",
-                "2g",
-                "--webui-port",
-                "0",
-                "--work-dir",
-                str(base / f"work-{number}"),
-                url,
-            )
+            told = ["--host", LOOPBACK, "--cores", "2", "--memory", "2g", "--webui-port", "0", "--work-dir", f"{base}/work-{number}", url]
             processes.append(_start(base / f"worker-{number}.log", "worker.Worker", *told))
         wait_until(lambda: (base / "master.log").read_text().count("Registering worker") == workers, 60)
         yield url
@@ -61,7 +49,8 @@ def submit(url: str, program: Path, *arguments: str, log: Path, settings: dict[s
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.executor.memory": "1g",
-        "spark.executor.cores": "1",
+        "spark.executor.cores": "2",
+        "spark.task.maxFailures": "20",  # a lost executor counts against a lane's batch, which is long
     }
     told = [word for name, value in {**usual, **settings}.items() for word in ("--conf", f"{name}={value}")]
     with log.open("ab") as words:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+
+Damage = Callable[[Path], None]
+
 
 def torn(path: Path) -> None:
     content = path.read_bytes()
@@ -18,10 +23,6 @@ def torn(path: Path) -> None:
 
 def emptied(path: Path) -> None:
     path.write_bytes(b"")
-
-
-def garbled(path: Path) -> None:
-    path.write_bytes(bytes((n * 37 + 11) % 256 for n in range(path.stat().st_size)))
 
 
 def turned(path: Path) -> None:
@@ -49,18 +50,11 @@ def turned_page(path: Path) -> None:
     path.write_bytes(content)
 
 
-def cut(path: Path) -> None:
-    """Torn at the end of a line, so that what is left can be read."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) > 1
-    path.write_bytes(lines[0])
-
-
 def removed(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def unchecked(damage: Callable[[Path], None]) -> Callable[[Path], None]:
+def unchecked(damage: Damage) -> Damage:
     """Without the checksum that Hadoop keeps beside the file."""
 
     def both(path: Path) -> None:
@@ -71,7 +65,42 @@ def unchecked(damage: Callable[[Path], None]) -> Callable[[Path], None]:
     return both
 
 
-def replaced_by(copy: Path) -> Callable[[Path], None]:
+def replaced_by_file(other: Path) -> Damage:
+    content = other.read_bytes()
+
+    def replace(path: Path) -> None:
+        path.write_bytes(content)
+
+    return replace
+
+
+def cut_off(log: Path) -> None:
+    """Without its newer entries, which commits know of."""
+    for entry in sorted(log.glob("*.json"))[3:]:
+        entry.unlink()
+
+
+def turned_first_digit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[next(place for place, byte in enumerate(content) if byte in b"123456789")] ^= 1
+    path.write_bytes(content)
+
+
+def turned_rows(epoch: int) -> Damage:
+    """One bit of the rows that a lane has to redo."""
+
+    def turn(path: Path) -> None:
+        commit = Commits(LocalDisk(path.parent.parent)).read(epoch)
+        assert commit is not None
+        rows = next(frame.rows for frame in commit.frames if frame.rows is not None and frame.segment == path.name)
+        content = bytearray(path.read_bytes())
+        content[rows.offset + rows.length // 2] ^= 0x10
+        path.write_bytes(content)
+
+    return turn
+
+
+def replaced_by(copy: Path) -> Damage:
     """What was there at an earlier moment."""
 
     def replace(path: Path) -> None:
@@ -82,7 +111,7 @@ def replaced_by(copy: Path) -> Callable[[Path], None]:
 
 
 @contextmanager
-def damaged(path: Path, damage: Callable[[Path], None]) -> Iterator[None]:
+def damaged(path: Path, damage: Damage) -> Iterator[None]:
     """Damaged inside; afterwards it is put back, it alone."""
     with tempfile.TemporaryDirectory() as aside:
         both = [file for file in (path, path.with_name(f".{path.name}.crc")) if file.exists()]

@@ -1,70 +1,100 @@
-"""On a cluster of two workers: an executor dies, and a task of it that was thought dead writes after all."""
+"""On a cluster of two workers: an executor dies, or is given up for dead and then writes after all; and slots that are not there."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from millstream.log.status import status_of
-from millstream.log.table import newest_version, read_commit
 from tests import program as program_of_a_user
-from tests.kills import Fault, check, kill_tree, write_clicks
+from tests.kills import Fault, Input, answers, check, environment, feeding, kill_tree, run_to_the_end, words_of
 from tests.spark.cluster import cluster, executors, submit
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
-def kill_executor_of(task: int) -> int:
-    """SIGKILL for the executor that runs a task and for its Python daemon; the task's own process stays as it is."""
+def executor_of(task: int) -> psutil.Process:
     above = psutil.Process(task).parents()
-    executor = next(process for process in above if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()))
-    doomed = [executor, *(process for process in above if process.name().startswith("python") and executor in process.parents())]
-    for process in doomed:
-        process.kill()
-    psutil.wait_procs(doomed, timeout=10)
-    return executor.pid
+    return next(process for process in above if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()))
 
 
-def published(run: Path) -> set[str]:
-    """The files that commits of the mill name."""
-    table = run / "log" / "mill"
-    commits = [read_commit(table, "mill", version) for version in range(newest_version(table) + 1)]
-    return {file.path for commit in commits if commit for file in commit.files}
-
-
-def test_an_executor_dies_and_its_task_writes_after_its_replacement(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "clicks", records=20_000, files=20, seed=8)
-    program = tmp_path / "program" / "clicks.py"  # the only place where the workers could not find it
-    program.parent.mkdir()
+@contextmanager
+def submitted(base: Path, url: str, *faults: Fault, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, as a user submits it; its lanes meet the faults."""
+    program = base / "program" / "clicks.py"  # the only place where the workers could not find it
+    program.parent.mkdir(exist_ok=True)
     shutil.copy(program_of_a_user.__file__, program)
-    fault = Fault("before a task stages", "hang", epoch=2)
-    settings = {f"spark.executorEnv.{name}": value for name, value in fault.environment(tmp_path).items()}
-    run, fired = tmp_path / "run", fault.fired(tmp_path)
-    with cluster(tmp_path, workers=2) as url:
-        process = submit(url, program, str(tmp_path), log=tmp_path / "run.log", settings=settings)
-        try:
-            wait_until(lambda: process.poll() is not None or (fired.exists() and fired.read_text() != ""), 180)
-            found = json.loads(fired.read_text())
-            zombie, epoch = int(found["process"]), int(found["epoch"])
-            kill_executor_of(zombie)
-            wait_until(lambda: process.poll() is not None or status_of(run).epoch >= epoch, 180)
-            assert status_of(run).epoch >= epoch, (tmp_path / "run.log").read_text()[-3000:]  # the replacement has done it
-            assert psutil.pid_exists(zombie)
-            fired.with_suffix(".woken").touch()
-            wrote = fired.with_suffix(".wrote")
-            wait_until(wrote.exists, 60)
-            assert process.wait(240) == 0, (tmp_path / "run.log").read_text()[-3000:]
-        finally:
-            fired.with_suffix(".woken").touch()
-            if process.poll() is None:
-                kill_tree(process)
-    assert len(executors(tmp_path)) > 2
-    late = set(wrote.read_text().splitlines())
-    assert late
-    assert not late & published(run)
-    assert check(tmp_path) > 5
+    told = {f"spark.executorEnv.{name}": value for name, value in environment(base, faults).items()}
+    told |= {name.replace("_", "."): value for name, value in settings.items()}
+    process = submit(url, program, str(base), log=base / "run.log", settings=told)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+
+
+def befall(base: Path, process: subprocess.Popen[bytes], fault: Fault) -> int:
+    """Until a fault has befallen a lane; its process."""
+    wait_until(lambda: process.poll() is not None or (fault.fired(base).exists() and fault.fired(base).read_text() != ""), 180)
+    assert process.poll() is None, words_of(base)
+    found = fault.found(base)["process"]
+    assert isinstance(found, int)
+    return found
+
+
+def test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry(tmp_path: Path) -> None:
+    given, fault = Input(tmp_path, seed=8), Fault("after the append", "hang", skip=10)
+    with cluster(tmp_path, workers=2) as url, feeding(given):
+        with submitted(tmp_path, url, fault) as process:
+            lane = befall(tmp_path, process, fault)  # in the middle of an epoch, and there it stays
+            executor = executor_of(lane)
+            family = [executor, *executor.children(recursive=True)]
+            for member in family:
+                member.kill()
+            psutil.wait_procs(family, timeout=30)
+            for _ in range(3):
+                answers(tmp_path, process)
+        assert len(executors(tmp_path)) > 2
+    run_to_the_end(tmp_path)
+    assert check(tmp_path) > 20
+
+
+def test_an_executor_that_was_given_up_and_wakes_changes_nothing(tmp_path: Path) -> None:
+    """It hangs in the middle of an epoch until Spark has begun its lanes elsewhere; then it appends, syncs and reports."""
+    given, fault = Input(tmp_path, seed=9), Fault("before the append", "hang", skip=10)
+    patience = {"spark_network_timeout": "20s", "spark_network_timeoutInterval": "5s", "spark_executor_heartbeatInterval": "5s"}
+    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, fault, **patience) as process:
+        lane = psutil.Process(befall(tmp_path, process, fault))
+        executor = executor_of(lane.pid)
+        family = [executor, *executor.children(recursive=True)]
+        for member in family:
+            member.suspend()
+        for _ in range(5):  # more than was on its way already
+            answers(tmp_path, process)
+        assert lane.is_running(), "its lane goes on elsewhere while it hangs here"
+        (fault.fired(tmp_path).parent / "woken").touch()
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):  # Spark has killed its Java process
+                member.resume()
+        psutil.wait_procs([lane], timeout=60)
+        assert not lane.is_running()
+        assert (fault.fired(tmp_path).parent / "went on").exists()
+        answers(tmp_path, process)
+    run_to_the_end(tmp_path)
+    assert check(tmp_path) > 20
+
+
+def test_too_few_slots_are_said_with_the_number_that_it_takes(tmp_path: Path) -> None:
+    Input(tmp_path, seed=10)
+    said: Callable[[], bool] = lambda: "lane 1 has no slot yet; 2 lanes and the inputs take 4 cores in all" in words_of(tmp_path)  # noqa: E731
+    with submitted(tmp_path, "local[1]") as process:
+        wait_until(lambda: process.poll() is not None or said(), 120)
+        assert said()

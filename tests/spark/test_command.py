@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.core.epoch import Tally
+from millstream.log.status import ComputationStatus, InjectorStatus, Status, StreamStatus
 from tests.kills import kill_tree
 from tests.spark.clicks import click, write_lines
 from tests.waiting import wait_until
@@ -59,8 +61,19 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
     try:
         wait_until(lambda: process.poll() is not None or len(list((tmp_path / "counts").glob("*.jsonl"))) > 0, 180)
         status = json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)
+        for found, kind in [
+            (status, Status),
+            (status["computations"]["count"], ComputationStatus),
+            (status["computations"]["count"]["tally"], Tally),
+            (status["injectors"]["clicks"], InjectorStatus),
+            (status["streams"]["count.counts"], StreamStatus),
+        ]:
+            assert set(found) == set(kind.__struct_fields__)
         assert status["running"] is True
         assert status["computations"]["count"]["tally"]["applied"] == 3
+        assert status["computations"]["count"]["keys"] == 2
+        assert (status["injectors"]["clicks"]["injected"], status["injectors"]["clicks"]["finished"]) == (3, False)
+        assert status["deliveries"].keys() == {"counts"}
         shown = millstream("status", "mill", cwd=tmp_path).stdout
         assert "mine: running" in shown
         assert "count.counts" in shown
@@ -72,7 +85,7 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
         assert "another run holds" in second.stderr
         unknown = millstream("read", "mill", "count.cuonts", cwd=tmp_path)
         assert (unknown.returncode, unknown.stdout) == (1, "")
-        assert "no record of a stream 'count.cuonts' is in" in unknown.stderr
+        assert "the log has no record of a stream 'count.cuonts'; streams with records: clicks, count.counts" in unknown.stderr
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to Spark's processes, too
         words = process.communicate(timeout=180)[1]
         assert process.returncode == 0, words
@@ -84,6 +97,61 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
     assert "stopping" in words
     assert "WARN" not in words
     assert json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)["running"] is False
+
+
+HANGS = """
+from mine import *
+import time
+
+def hang(step, records):
+    open("called", "w").close()
+    time.sleep(3600)
+
+topology.deliver("hangs", count.counts, ms.function(hang))
+"""
+
+
+def test_sigterm_asks_for_an_end_in_order_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "helper_of_mine.py").write_text("def next_of(n: int) -> int:\n    return n + 1\n")
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
+    command = [sys.executable, "-m", "millstream.command.main", "run", "hangs.py", "--at", "mill"]
+    said = tmp_path / "said"
+    with said.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=stderr, text=True, start_new_session=True)
+    try:
+        wait_until(lambda: process.poll() is not None or (tmp_path / "called").exists(), 180)
+        os.kill(process.pid, signal.SIGTERM)
+        wait_until(lambda: process.poll() is not None or "stopping" in said.read_text())
+        assert process.poll() is None, said.read_text()  # it waits for the delivery
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) != 0
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+    assert "Traceback" not in said.read_text()
+    assert millstream("read", "mill", "count.counts", cwd=tmp_path).stdout.count("anna") == 1
+
+
+BROKEN = """
+def next_of(n: int) -> int:
+    raise ValueError(f"cannot count beyond {n}")
+"""
+
+
+def test_a_bug_is_told_with_the_users_own_traceback_and_nothing_of_java(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "helper_of_mine.py").write_text(BROKEN)
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
+    found = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
+    assert found.returncode == 1
+    told = found.stderr[found.stderr.index("millstream: ") :].splitlines()
+    assert told[0] == "millstream: computation 'count', key 'anna', record clicks/0/0 of stream 'clicks': ValueError: cannot count beyond 0"
+    assert told[1:3] == ["", "Traceback (most recent call last):"]
+    assert told[3].endswith('mine.py", line 18, in process_record')  # the first frame is the user's
+    assert told[-1] == f"Spark's log is in {tmp_path / 'mill' / 'spark.log'}"
+    assert not any(word in found.stderr for word in ("java", "org.apache", "py4j", "millstream/"))
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,108 @@
-"""The driver, its Java process and all its workers die at every named point of an epoch, one after the other, on one folder."""
+"""kill -9 at every named point of an epoch, of a checkpoint, of a delivery and of an injector's batch, all on one folder.
+
+Each kill is of the process that the point is about. A lane and the writer come back by themselves; with the driver the rest
+of the run goes, and the next one goes on.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
-from millstream.log.status import status_of
-from tests.kills import Fault, check, check_replays, kill_tree, start, write_clicks
+from tests.kills import Input, check, feeding, in_turn, kill_tree, run_to_the_end, start, words_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-PATIENCE = 180.0
+PATIENCE = 240  # seconds
 
-# What of its epoch is on the disk when a run dies: each step of the protocol adds one thing.
+# What of its step is on the disk when a process dies.
 STANDS = {
-    "after an injector's commit": ("offsets", "committed"),
-    "after the offset log": ("offsets",),
-    "mid-task": ("offsets",),
-    "after the state commit": ("offsets", "state"),
-    "after the manifest": ("offsets", "state", "manifest"),
-    "after Spark's commit log": ("offsets", "state", "manifest", "commits"),
-    "before the publishing commit": ("offsets", "state", "manifest", "commits"),
-    "after the publishing commit": ("offsets", "state", "manifest", "commits", "published"),
-    "after a delivery's commit": ("offsets", "committed"),
+    "after Spark's commit": {"committed": True},
+    "before the commit": {"commit": False},
+    "after the commit": {"commit": True},
+    "before a reader is woken": {"commit": True},
+    "between a step's begin and its call": {"called": False},
+    "between a step's call and its end": {"called": True},
+    "after the merged file": {"snapshot": False, "commits": True},
+    "after the snapshot": {"snapshot": True, "commits": True},
+    "before the removal of segments": {"segments": True},
+    "between an injector's frames and its note": {"note": False, "committed": False},
+    "between an injector's note and Spark's commit": {"note": True, "committed": False},
 }
 
+INJECTORS = {
+    "in an injector's task",
+    "between an injector's frames and its note",
+    "between an injector's note and Spark's commit",
+}
 
-def ended(base: Path, process: subprocess.Popen[bytes]) -> int:
-    """What it returned; nothing of it is left, however it ended."""
+# One run each. It survives all but the last: not more than four of a lane, which may die five times a minute.
+FEW = [
+    ("after the append", "between the log's file and its entry", "in the write-back", "after the commit"),
+    ("after the report", "between a table's file and its commit", "before Spark's commit", "between a step's begin and its call"),
+]
+ALL = [
+    *FEW,
+    ("after the sync", "after Spark's commit", "after the log's entry", "before the commit"),
+    ("after a table's commit", "after a step of files has begun", "before the commit's folder is synced"),
+    ("before a step of files has ended", "before a reader is woken"),
+    ("between a step's call and its end",),
+    ("while a checkpoint is synced",),
+    ("after the merged file",),
+    ("after the snapshot",),
+    ("in the removal of commits",),
+    ("before the removal of segments",),
+    ("in the removal of segments",),
+    ("in an injector's task",),
+    ("between an injector's frames and its note",),
+    ("between an injector's note and Spark's commit",),
+]
+
+
+def die(base: Path, *points: str) -> None:
+    """A run that meets these faults one after the other, and dies of the last; nothing of it stays behind."""
+    faults = in_turn(*points)
+    process = start(base, faults)
+    family: set[psutil.Process] = set()
     try:
-        return process.wait(PATIENCE)
+        for _ in range(PATIENCE):
+            family.update(psutil.Process(process.pid).children(recursive=True))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+                break
     finally:
         if process.poll() is None:
             kill_tree(process)
+    for fault in faults:
+        assert fault.fired(base).exists(), f"{fault.point}: {words_of(base)}"
+        found, stands = fault.found(base), STANDS.get(fault.point, {})
+        assert {name: found[name] for name in stands} == stands, fault.point
+    if points[-1] in INJECTORS:
+        assert process.returncode == 1
+        assert "injector 'clicks' stopped: a Python process of Spark's died" in words_of(base)
+    else:
+        assert process.returncode == -9, words_of(base)
+    _, left = psutil.wait_procs(family, timeout=30)
+    assert not left, "with the driver all its processes go"
 
 
-def die(base: Path, point: str) -> dict[str, object]:
-    """Run until the fault befalls it; what the fault found."""
-    run = base / "run"
-    epoch = max(1, status_of(run).epoch + 1) if (run / "topology.json").exists() else 1
-    fault = Fault(point, epoch=0 if "injector" in point or "delivery" in point else epoch)
-    assert ended(base, start(base, fault)) == -9, (base / "run.log").read_text()[-3000:]
-    found: dict[str, object] = json.loads(fault.fired(base).read_text())
-    return found
+def kill_at(base: Path, chains: list[tuple[str, ...]]) -> None:
+    given = Input(base, seed=5)
+    with feeding(given):
+        for points in chains:
+            die(base, *points)
+    run_to_the_end(base)
+    assert check(base) > 5 * len(chains)
+
+
+def test_a_run_killed_at_some_points_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    kill_at(tmp_path, FEW)
 
 
 @pytest.mark.soak
-def test_a_run_killed_at_every_point_of_an_epoch_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    files = 5 + 3 * len(STANDS)
-    write_clicks(tmp_path / "clicks", records=1_000 * files, files=files, seed=5)
-    epochs: dict[str, object] = {}
-    for point, stands in STANDS.items():
-        found = die(tmp_path, point)
-        epochs[point] = found["epoch"]
-        assert tuple(name for name in found if found[name] is True) == stands, point
-    assert ended(tmp_path, start(tmp_path)) == 0, (tmp_path / "run.log").read_text()[-3000:]
-    assert check(tmp_path) > len(STANDS)
-    assert check_replays(tmp_path) >= {epochs[point] for point in ("mid-task", "after the state commit", "after the manifest")}
+def test_a_run_killed_at_every_point_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    kill_at(tmp_path, ALL)

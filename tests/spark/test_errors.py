@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.spark.failure import explained
+from millstream.spark.session import session_for
 from tests.spark.clicks import Click, Count, click, inject, write_lines
 
 pytestmark = pytest.mark.spark
@@ -51,13 +53,37 @@ def test_code_that_raises_stops_the_run_with_its_own_traceback_and_can_be_mended
     with pytest.raises(ms.RunFailed) as failed:
         drained(files_topology(folder, Fragile())[0])
     lines = str(failed.value).splitlines()
-    assert lines[0].startswith("computation 'count', key 'anna', record injector clicks/0/")
+    assert lines[0].startswith("computation 'count', key 'anna', record clicks/0/")
     assert "of stream 'clicks': RuntimeError: this page is bad" in lines[0]
     assert 'raise RuntimeError("this page is bad")' in str(failed.value)
     assert "org.apache.spark" not in str(failed.value)
     topology, kept = files_topology(folder, Count())
     drained(topology)
     assert sorted((r.key, r.value) for r in kept.records) == [("anna", 1), ("anna", 2), ("bert", 1)]
+
+
+def test_a_function_that_raises_stops_the_run_and_its_step_comes_again(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    folder, calls, broken = tmp_path / "clicks", list[tuple[int, list[int]]](), [True]
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2)])
+
+    def keep(step: int, records: list[ms.Record[int]]) -> None:
+        calls.append((step, [record.value for record in records]))
+        if broken[0]:
+            raise KeyError("no such account")
+
+    def topology() -> ms.Topology:
+        count = Count()
+        made, _ = files_topology(folder, count)
+        made.deliver("kept", count.counts, ms.function(keep))
+        return made
+
+    with pytest.raises(ms.RunFailed) as failed:
+        drained(topology())
+    assert str(failed.value).startswith("delivery 'kept': KeyError: 'no such account'")
+    assert 'raise KeyError("no such account")' in str(failed.value)
+    broken[0] = False
+    drained(topology())
+    assert calls == [(0, [1, 2])] * 2
 
 
 def test_code_that_raises_can_send_dead_letters_instead(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
@@ -108,7 +134,7 @@ def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_mend_
         assert [(r.key, r.value) for r in kept.records] == [("anna", 1)]
 
 
-def test_the_folder_of_another_topology_is_refused(at: Path, drained: Callable[..., ms.Run]) -> None:
+def test_the_folder_of_another_topology_is_refused(drained: Callable[..., ms.Run]) -> None:
     def topology(name: str) -> ms.Topology:
         made = ms.Topology(name)
         count = Count()
@@ -118,33 +144,6 @@ def test_the_folder_of_another_topology_is_refused(at: Path, drained: Callable[.
     drained(topology("mine"))
     with pytest.raises(ms.LogError, match="is the folder of the topology 'mine', not of 'yours'"):
         drained(topology("yours"))
-    moved = at.with_name("moved")
-    at.rename(moved)
-    with pytest.raises(ms.LogError, match="moved here"):
-        drained(topology("mine"), folder=moved)
-    (strange := at.with_name("strange")).mkdir()
-    (strange / "holiday.jpg").touch()
-    with pytest.raises(ms.LogError, match=r"holds holiday.jpg, but no run of Millstream"):
-        drained(topology("mine"), folder=strange)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
-    (tmp_path / "file").touch()
-    topology = ms.Topology("nowhere")
-    topology.compute("count", Count()).reads(inject(topology, [click("anna", 1)]))
-    with pytest.raises(ms.LogError, match="cannot be used: Not a directory; name a folder that you may write to"):
-        drained(topology, folder=tmp_path / "file" / "mill")
-
-
-def test_a_log_that_does_not_fit_its_checkpoint_is_refused(
-    tmp_path: Path, at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]
-) -> None:
-    folder = tmp_path / "clicks"
-    write_lines(folder / "1.jsonl", [click("anna", 1)])
-    drained(files_topology(folder, Count())[0])
-    shutil.rmtree(at / "log" / "mill")
-    with pytest.raises(ms.LogError, match="log/mill is gone, but 'deliver counts' has read it up to version"):
-        drained(files_topology(folder, Count())[0])
 
 
 @contextmanager
@@ -256,3 +255,9 @@ def test_a_java_process_that_dies_ends_the_run(tmp_path: Path) -> None:
     )
     assert "still there" not in found.stdout
     assert "RunFailed: Spark's Java process died" in found.stderr
+
+
+def test_a_session_with_speculation_is_refused() -> None:
+    given: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.speculation": "true"}))
+    with pytest.raises(ms.MillstreamError, match=r"spark\.speculation is on in this session: .* switch it off"):
+        session_for(given, words=None, sources=())

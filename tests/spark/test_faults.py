@@ -1,8 +1,8 @@
-"""Faults while a run is on: processes that die, deliveries that are slow, keys that are hot, input that comes twice or in disorder."""
+"""Faults while a run is on: processes that die or hang, code that raises, deliveries that are slow, keys that are hot, input that
+comes twice or in disorder."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
@@ -13,22 +13,17 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import psutil
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from pyspark.errors import StreamingQueryException
 
 import millstream as ms
-from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
-from millstream.core.graph import MILL, compile_topology
-from millstream.core.plan import Ledger
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
 from millstream.log.folder import Folder
-from millstream.log.table import tail
 from millstream.spark.owner import pin
 from tests.conformance.stages import DriverStage
 from tests.spark.clicks import Click, Count, T, click, write_lines
@@ -38,28 +33,39 @@ pytestmark = pytest.mark.spark
 
 
 class Fatal(ms.Computation[int]):
-    """Counts; kills its own process at one page, once."""
+    """Counts; kills its own process at one page, so many times."""
 
     counts: ms.Output[int]
 
-    def __init__(self, flag: Path) -> None:
-        self.flag = flag
+    def __init__(self, flag: Path, times: int = 1) -> None:
+        self.flag, self.times = flag, times
 
     def process_record(self, record: ms.Record[Click]) -> None:
         self.state += 1
         self.counts.produce(self.state, timestamp=record.timestamp)
-        if record.value.page == "/fatal" and not self.flag.exists():
-            self.flag.write_text(str(os.getpid()))
+        if record.value.page == "/fatal" and len(killed(self.flag)) < self.times:
+            with self.flag.open("a") as file:
+                file.write(f"{os.getpid()}\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def counting(folder: Path, out: ms.Target, computation: ms.Computation[int] | None = None, late: ms.Late = ms.Late.PROCESS) -> ms.Topology:
+def killed(flag: Path) -> list[int]:
+    return [int(line) for line in flag.read_text().splitlines()] if flag.exists() else []
+
+
+def counting(
+    folder: Path,
+    out: ms.Target,
+    computation: ms.Computation[int] | None = None,
+    late: ms.Late = ms.Late.PROCESS,
+    errors: ms.Errors = ms.Errors.DEAD_LETTER,
+) -> ms.Topology:
     """Clicks of files, counted by user; what cannot be counted is set aside."""
     topology, count = ms.Topology("faults"), computation or Count()
     usual: dict[str, object] = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(10 * ms.SECOND)}
     folder.mkdir(exist_ok=True)
     clicks = topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **usual)  # type: ignore[arg-type]
-    topology.compute("count", count, errors=ms.Errors.DEAD_LETTER).reads(clicks, late=late)  # type: ignore[arg-type]
+    topology.compute("count", count, errors=errors).reads(clicks, late=late)  # type: ignore[arg-type]
     topology.deliver("counts", count.counts, out)  # type: ignore[attr-defined]
     return topology
 
@@ -78,62 +84,88 @@ def rows(out: Path) -> list[tuple[str, int]]:
     return sorted((row["key"], row["value"]) for row in DeltaTable(str(out)).to_pyarrow_table().to_pylist())
 
 
-def test_a_worker_that_is_killed_is_told_in_a_sentence_and_the_next_start_goes_on(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in one epoch"])
+def test_a_lane_that_is_killed_comes_back_by_itself(tmp_path: Path, started: Callable[..., ms.Run], times: int) -> None:
+    """Killed twice by one epoch: the epoch is planned with half as much."""
     folder, out, flag = tmp_path / "clicks", tmp_path / "out", tmp_path / "flag"
-    write_lines(folder / "1.jsonl", [click("anna", 1), click("bert", 2), click("anna", 3, "/fatal"), click("bert", 4)])
-    with pytest.raises(ms.RunFailed) as failed:
-        started(counting(folder, ms.delta(str(out)), Fatal(flag))).drain()
-    wait_until(lambda: not psutil.pid_exists(int(flag.read_text())))  # gone, once its parent has noticed
-    (line,) = str(failed.value).splitlines()
-    assert line.startswith("the mill stopped: a Python process of Spark's died, perhaps killed for lack of memory")
-    assert line.endswith("nothing is lost: start again, and the run goes on where it was")
-    started(counting(folder, ms.delta(str(out)), Fatal(flag))).drain()
-    assert rows(out) == counted("anna", "bert", "anna", "bert")
+    for number in range(3):  # a part each: an epoch can be made smaller by parts
+        write_lines(folder / f"{number}.jsonl", [click("anna", number), click("bert", number, "/fatal" if number == 1 else "/")])
+    run = started(counting(folder, ms.delta(str(out)), Fatal(flag, times)))
+    run.drain()
+    assert len(set(killed(flag))) == times
+    assert not any(psutil.pid_exists(process) for process in killed(flag))
+    assert rows(out) == counted(*["anna", "bert"] * 3)
 
 
-def processes(kind: str) -> list[psutil.Process]:
-    """Spark's Python processes that run a module of this name."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if any(kind in word for word in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def test_an_epoch_that_kills_its_lane_however_small_it_is_ends_the_run_and_a_repaired_program_goes_on(
+    tmp_path: Path, started: Callable[..., ms.Run]
+) -> None:
+    folder, out, flag = tmp_path / "clicks", tmp_path / "out", tmp_path / "flag"
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2, "/fatal")])
+    with pytest.raises(ms.RunFailed, match=r"lane 0 died twice of epoch \d+, which cannot be made smaller\. It may be killed for lack of"):
+        started(counting(folder, ms.delta(str(out)), Fatal(flag, times=100))).wait(120)
+    assert len(killed(flag)) == 2
+    started(counting(folder, ms.delta(str(out)))).drain()
+    assert rows(out) == counted("anna", "anna")
 
 
-def drained_or_failed(run: ms.Run) -> str | None:
-    try:
-        run.drain()
-    except ms.RunFailed as error:
-        return str(error)
-    return None
+class Sleepy(ms.Computation[int]):
+    """Does not come back from one page."""
+
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        while record.value.page == "/sleep":
+            time.sleep(0.1)
+        self.state += 1
+        self.counts.produce(self.state, timestamp=record.timestamp)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", ["python_streaming_source_runner", "python_streaming_sink_runner"])
-def test_a_planner_or_a_committer_that_is_killed_loses_nothing(kind: str, tmp_path: Path, started: Callable[..., ms.Run]) -> None:
-    """A query that talks to it at that moment stops with a sentence; one that does not gets a new one. The result is the same."""
+def test_a_lane_that_hangs_ends_the_run_with_computation_and_key(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
     folder, out = tmp_path / "clicks", tmp_path / "out"
-    topology = counting(folder, ms.delta(str(out)))
-    run = started(topology)
-    write_lines(folder / "1.jsonl", [click("anna", 1), click("bert", 2)])
-    wait_until(lambda: run.status().epoch >= 1)
-    killed = processes(kind)
-    assert killed
-    for process in killed:
-        process.kill()
-    psutil.wait_procs(killed, timeout=10)
-    write_lines(folder / "2.jsonl", [click("anna", 3), click("bert", 4)])
-    failure = drained_or_failed(run)
-    if failure is not None:
-        assert "a Python process of Spark's died" in failure
-        assert "start again, and the run goes on" in failure
-        started(topology).drain()
-    assert rows(out) == counted("anna", "bert", "anna", "bert")
+    write_lines(folder / "1.jsonl", [click("anna", 1), click("bert", 2, "/sleep")])
+    with pytest.raises(ms.RunFailed, match="lane 0 has been busy for 3 s in computation 'count', key 'bert'; make it quicker, or raise"):
+        started(counting(folder, ms.delta(str(out)), Sleepy()), lane_timeout=3 * ms.SECOND).wait(120)
+    started(counting(folder, ms.delta(str(out)))).drain()
+    assert rows(out) == counted("anna", "bert")
+
+
+class Fragile(ms.Computation[int]):
+    """Breaks on one page."""
+
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        self.state += 1
+        self.counts.produce(self.state, timestamp=record.timestamp)
+        if record.value.page == "/bad":
+            raise RuntimeError("this page is bad")
+
+
+def test_nothing_of_an_epoch_that_failed_stays_and_a_repaired_program_goes_on(
+    tmp_path: Path, at: Path, started: Callable[..., ms.Run]
+) -> None:
+    """Two lanes: what the healthy one did in that epoch does not count either, and is done once."""
+    folder, out = tmp_path / "clicks", tmp_path / "out"
+    users = [f"user {n}" for n in range(8)]  # on both lanes
+    run = started(counting(folder, ms.delta(str(out)), Fragile(), errors=ms.Errors.FAIL), lanes=2)
+    write_lines(folder / "1.jsonl", [click(user, 1) for user in users])
+    wait_until(lambda: (tally := applied(run)) is not None and tally.applied == len(users))
+    before = run.status().epoch
+    write_lines(folder / "2.jsonl", [click(user, 2, "/bad" if user == users[0] else "/") for user in users])
+    with pytest.raises(ms.RunFailed) as failed:
+        run.wait(60)
+    assert str(failed.value).startswith("computation 'count', key 'user 0', record clicks/1/")
+    assert 'raise RuntimeError("this page is bad")' in str(failed.value)
+    later = Commits(LocalDisk(at / "journal")).span(before + 1, ms.status_of(at).epoch)
+    assert not any(commit.took or commit.summaries for commit in later), "no epoch has taken the second file"
+    assert ms.status_of(at).computations["count"].tally.received == len(users)
+    started(counting(folder, ms.delta(str(out)), errors=ms.Errors.FAIL), lanes=2).drain()
+    assert rows(out) == counted(*users, *users)
 
 
 class Late:
-    """A query whose planner came too late."""
+    """A query whose Python process came too late."""
 
     isActive = False  # noqa: N815
 
@@ -146,34 +178,24 @@ class Late:
     def stop(self) -> None: ...
 
 
-def test_a_query_whose_planner_comes_too_late_is_started_again(
-    tmp_path: Path, started: Callable[..., ms.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a busy machine Spark gives up after ten seconds; then the watcher of the run starts the query, not the user's thread."""
-    from millstream.spark import run as module
-
-    launched: Counter[str] = Counter()
-
-    def late_once(start: Callable[..., Any]) -> Callable[..., Any]:
-        def begin(*given: Any, **told: Any) -> Any:
-            launched[start.__name__] += 1
-            return Late() if launched[start.__name__] == 1 else start(*given, **told)
-
-        return begin
-
-    for start in (module.start_mill, module.start_delivery):
-        monkeypatch.setattr(module, start.__name__, late_once(start))
+def test_a_query_whose_python_process_comes_too_late_is_started_again(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
+    """On a busy machine Spark gives up after ten seconds; then the watcher of the run starts the query, or drain() does."""
     folder, out = tmp_path / "clicks", tmp_path / "out"
     run = started(counting(folder, ms.delta(str(out))))
+
+    def make_late() -> None:
+        run._feeds.queries["clicks"].stop()
+        run._feeds.queries["clicks"] = Late()  # type: ignore[assignment]
+
     with run._looking:
-        run._inputs.queries["clicks"].stop()
-        run._inputs.queries["clicks"] = Late()  # type: ignore[assignment]
+        make_late()
+        lane = run._mill._queries[0]
+        lane.stop()
+        run._mill._queries[0] = Late()  # type: ignore[assignment]
     write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2)])
-    wait_until(lambda: not isinstance(run._inputs.queries["clicks"], Late))
-    wait_until(lambda: min(launched["start_mill"], launched["start_delivery"]) >= 2)  # by the watcher: nobody has asked for anything yet
+    wait_until(lambda: not isinstance(run._feeds.queries["clicks"], Late) and not isinstance(run._mill._queries[0], Late))
     with run._looking:
-        run._inputs.queries["clicks"].stop()
-        run._inputs.queries["clicks"] = Late()  # type: ignore[assignment]
+        make_late()
         write_lines(folder / "2.jsonl", [click("bert", 3)])
         run._halting.set()  # so that it is drain() that finds it
     run.drain()
@@ -184,40 +206,30 @@ def test_a_run_that_died_while_spark_wrote_its_first_offsets_begins(tmp_path: Pa
     """Spark writes them under another name first; what is left of that was taken for a sign of another query."""
     folder, out = tmp_path / "clicks", tmp_path / "out"
     write_lines(folder / "1.jsonl", [click("anna", 1)])
-    topology = counting(folder, ms.delta(str(out)))
     made = Folder(at)
     made.open()
-    pin(made, compile_topology(topology), buckets=4, partitions=1)
-    for query in ("inject clicks", MILL, "deliver counts"):
+    pin(made, "faults", buckets=4, lanes=1)
+    for query in ("inject clicks", "lane 0"):
         for name in (".0.a1b2.tmp", "..0.a1b2.tmp.crc"):
             torn = made.checkpoint(query) / "offsets" / name
             torn.parent.mkdir(parents=True, exist_ok=True)
             torn.write_text("v1\n{")
-    started(topology).drain()
+    started(counting(folder, ms.delta(str(out)))).drain()
     assert rows(out) == counted("anna")
     assert not list(made.path.rglob("*a1b2*"))
 
 
 def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_ahead(
-    tmp_path: Path, at: Path, started: Callable[..., ms.Run], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, at: Path, started: Callable[..., ms.Run]
 ) -> None:
-    """What all have read is cleaned away at once, and the delivery stands still meanwhile: what it has not read must stay."""
-    monkeypatch.setattr("millstream.spark.run.MAINTAIN", 0.1)
-    for name, value in {"CHECKPOINT_EVERY": 2, "COMMITS_KEPT": 0, "HOURS_KEPT": 0}.items():
-        monkeypatch.setattr(f"millstream.log.maintenance.{name}", value)
-    files, came, ahead = 8, list[tuple[int, int]](), list[int]()
+    """It stands still in its first call until all is milled and in the log; what it has not read yet must stay."""
+    files, came, ahead = 6, list[tuple[int, int]](), list[int]()
 
-    def slow(epoch: int, records: list[ms.Record[int]]) -> None:
-        came.extend((epoch, record.value) for record in records)
-        if records and not ahead:
-            wait_until(lambda: ms.status_of(at).streams["count.counts"].records == files and cleaned("injector clicks"))
+    def slow(step: int, records: list[ms.Record[int]]) -> None:
+        came.extend((step, record.value) for record in records)
+        if not ahead:
+            wait_until(lambda: ms.status_of(at).streams["count.counts"].records == files)
             ahead.append(files - len(came))
-        time.sleep(0.3)
-
-    def cleaned(table: str) -> bool:
-        with contextlib.suppress(DeltaError):  # the table is being cleaned at this moment
-            return len(DeltaTable(str(at / "log" / table)).file_uris()) < files
-        return False
 
     folder = tmp_path / "clicks"
     run = started(counting(folder, ms.function(slow)), retention=ms.Duration(1))
@@ -225,9 +237,9 @@ def test_a_slow_delivery_gets_everything_once_and_in_order_while_the_mill_runs_a
         write_lines(folder / f"{n}.jsonl", [click("anna", n)])
         wait_until(lambda n=n: run.status().injectors["clicks"].injected == n and bool(came))  # type: ignore[misc]
     run.drain()
-    assert ahead == [files - 1], "the mill had published all while the first record was being delivered"
+    assert ahead == [files - 1], "the mill had done all while the first record was being delivered"
     assert [value for _, value in came] == list(range(1, files + 1))
-    assert [epoch for epoch, _ in came] == sorted(epoch for epoch, _ in came)
+    assert [step for step, _ in came] == sorted(step for step, _ in came)
 
 
 class Sum(ms.Computation[int]):
@@ -267,20 +279,14 @@ def test_one_hot_key_with_a_hundred_thousand_records_in_one_epoch(tmp_path: Path
     kept, memory = ms.memory(), ms.memory()
     topology.deliver("totals", total.totals, kept)
     topology.deliver("memory", total.memory, memory)
-    tally = drained(topology, records_an_epoch=10 * count).status().computations["sum"].tally
+    tally = drained(topology, max_records_per_epoch=10 * count).status().computations["sum"].tally
     assert [record.value for record in kept.records] == [count]
     assert (tally.received, tally.applied) == (count, count)
-    assert [after - before for before, after in received_by_epoch(at, "sum") if after > before] == [count], "one epoch"
+    commits = Commits(LocalDisk(at / "journal")).span(1, ms.status_of(at).epoch)
+    received = [sum(summary.tallies["sum"].received for summary in commit.summaries if "sum" in summary.tallies) for commit in commits]
+    assert [each for each in received if each] == [count], "one epoch"
     first, last = (record.value for record in memory.records)
     assert last - first < 100
-
-
-def received_by_epoch(at: Path, computation: str) -> list[tuple[int, int]]:
-    """What a computation had received before and after each epoch, by the ledgers of the log."""
-    notes = [commit.note for commit in tail(at / "log" / MILL, MILL, Position()) if commit.note is not None]
-    tallies = [msgspec.json.decode(note, type=Ledger).tallies for note in notes]
-    received = [tally[computation].received if computation in tally else 0 for tally in tallies]
-    return list(zip([0, *received], received, strict=False))
 
 
 def shuffled(chance: random.Random, *seconds: float, **others: str) -> list[Click]:

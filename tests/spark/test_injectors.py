@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import millstream as ms
@@ -44,7 +45,7 @@ def test_csv_and_parquet_files(spark: SparkSession, tmp_path: Path, drained: Cal
 
 
 def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_record(
-    spark: SparkSession, drained: Callable[..., ms.Run]
+    spark: SparkSession, at: Path, drained: Callable[..., ms.Run]
 ) -> None:
     rows = [(f"u{n % 3}", "/", click("", n).at) for n in range(30)]
     frame = spark.createDataFrame(rows, "user string, page string, at timestamp")
@@ -53,7 +54,14 @@ def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_rec
     kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **told))
     run = drained(topology)
     assert pairs(kept) == sorted((f"u{n % 3}", n // 3 + 1) for n in range(30))
-    assert run.status().injectors["clicks"].finished
+    injector = run.status().injectors["clicks"]
+    assert (injector.finished, injector.injected) == (True, 30)
+    epochs = {row["epoch"] for row in DeltaTable(str(at / "log")).to_pyarrow_table(filters=[("stream", "=", "clicks")]).to_pylist()}
+    assert len(epochs) == 1, "all of it is in one commit"
+    again = ms.Topology("frame")
+    rest = counting(again, again.inject("clicks", ms.dataframe(frame, Click), **told))
+    assert drained(again).status().injectors["clicks"].injected == 30, "what has ended stays ended"
+    assert pairs(rest) == []
 
 
 def test_a_time_without_a_zone_is_utc_whatever_the_zone_of_the_session(spark: SparkSession, drained: Callable[..., ms.Run]) -> None:
@@ -71,6 +79,58 @@ def test_a_time_without_a_zone_is_utc_whatever_the_zone_of_the_session(spark: Sp
     assert [record.timestamp for record in kept.records] == [T]
 
 
+def test_what_has_ended_stays_ended(tmp_path: Path, drained: Callable[..., ms.Run]) -> None:
+    folder = tmp_path / "clicks"
+
+    def build() -> tuple[ms.Topology, ms.MemoryTarget]:
+        topology = ms.Topology("ended")
+        return topology, counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **USUAL))
+
+    write_lines(folder / "1.jsonl", [click("anna", 1)])
+    first, kept = build()
+    assert drained(first).status().injectors["clicks"].finished
+    write_lines(folder / "2.jsonl", [click("anna", 2)])
+    second, rest = build()
+    assert drained(second).status().injectors["clicks"].injected == 1
+    assert (pairs(kept), pairs(rest)) == ([("anna", 1)], [])
+
+
+def test_an_input_that_never_ends_cannot_be_drained(tmp_path: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]) -> None:
+    (tmp_path / "clicks").mkdir()
+
+    def build() -> tuple[ms.Topology, ms.MemoryTarget]:
+        topology = ms.Topology("endless")
+        return topology, counting(topology, topology.inject("clicks", ms.files(f"{tmp_path}/clicks/*.jsonl", Click), **USUAL))
+
+    with pytest.raises(ms.TopologyError, match=r"injector 'clicks' never ends, so the run would never be drained; give it a bounded"):
+        drained(build()[0])
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
+    topology, kept = build()
+    run = started(topology)  # the refused run has let go of the folder
+    run.drain()
+    assert pairs(kept) == [("anna", 1)]
+    assert not run.status().injectors["clicks"].finished
+
+
+def test_values_that_come_fast_are_not_held(started: Callable[..., ms.Run]) -> None:
+    """They come five milliseconds apart until the first is delivered: nobody waits for more of them."""
+    delivered, given = threading.Event(), []
+
+    def values(taken: int) -> Iterator[Click]:
+        while not delivered.is_set() and len(given) < 20_000:
+            given.append(click("anna", len(given)))
+            yield given[-1]
+            delivered.wait(0.005)
+
+    topology, count = ms.Topology("fast"), Count()
+    topology.compute("count", count).reads(topology.inject("clicks", ms.values(values, Click), **USUAL))
+    topology.deliver("counts", count.counts, ms.function(lambda step, records: delivered.set()))
+    run = started(topology)
+    assert delivered.wait(60)
+    assert len(given) < 10_000
+    run.drain()
+
+
 def test_a_streaming_frame_made_by_a_function(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -85,9 +145,7 @@ def test_a_streaming_frame_made_by_a_function(tmp_path: Path, started: Callable[
     assert pairs(kept) == [("anna", 1), ("anna", 2), ("bert", 1)]
 
 
-def test_a_function_goes_on_with_the_values_after_those_taken(
-    at: Path, drained: Callable[..., ms.Run], started: Callable[..., ms.Run]
-) -> None:
+def test_a_function_goes_on_with_the_values_after_those_taken(drained: Callable[..., ms.Run], started: Callable[..., ms.Run]) -> None:
     asked: list[int] = []
 
     def build(upto: int) -> tuple[ms.Topology, ms.MemoryTarget]:
@@ -108,12 +166,6 @@ def test_a_function_goes_on_with_the_values_after_those_taken(
     wait_until(lambda: len(kept.records) == 5)
     run.stop()
     second, rest = build(10)
-    spool = at / "spool" / "clicks"
-    away = spool.rename(at.with_name("away"))
-    with pytest.raises(ms.LogError, match=r"spool/clicks/taken.json is missing: it says how many values injector 'clicks' has taken"):
-        drained(second)
-    shutil.rmtree(spool, ignore_errors=True)
-    away.rename(spool)
     drained(second)
     assert asked == [0, 5]
     assert pairs(kept) + pairs(rest) == [

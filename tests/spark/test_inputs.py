@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import millstream as ms
-from millstream.core.graph import compile_topology, table_of
-from millstream.log.folder import Folder
-from millstream.log.table import Table
-from millstream.spark.inject import is_finished
-from millstream.spark.inputs import Inputs
+from millstream.core.graph import compile_topology
+from millstream.core.ledger import Ledger
+from millstream.log.folder import Folder, Pinned
+from millstream.mill.actions import Fed
+from millstream.spark.feeds import Feeds
 from millstream.spark.launch import Died, Launcher
-from millstream.spark.owner import pin, take_over
 from millstream.spark.sources import files_there
 from tests.spark.clicks import Click, Count, click, write_lines
+
+
+class Planner:
+    """What the planner is fed."""
+
+    def __init__(self) -> None:
+        self.planner = SimpleNamespace(ledger=Ledger())
+        self.fed: list[Fed] = []
+
+    def feed(self, fed: Fed) -> None:
+        self.fed.append(fed)
+
+    def take_notes(self, injector: str) -> None: ...
+
+    @property
+    def ended(self) -> bool:
+        return any(fed.finished for fed in self.fed)
 
 
 class Place:
@@ -27,36 +44,26 @@ class Place:
         self.folder.open()
         self.source = ms.files(f"{base}/clicks/*.jsonl", Click, bounded=True)
         topology = ms.Topology("stopped")
-        told = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-        topology.compute("count", Count()).reads(topology.inject("clicks", self.source, **told))
-        graph = compile_topology(topology)
-        pinned = pin(self.folder, graph, buckets=1, partitions=1)
-        self._launcher = Launcher(None, self.folder, graph, "", pinned, take_over(self.folder, graph), ms.Options())
+        usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+        topology.compute("count", Count()).reads(topology.inject("clicks", self.source, **usual))
+        pinned = Pinned("stopped", "id", str(self.folder.path), 1, 1)
+        nobody: Any = None
+        self._launcher = Launcher(nobody, self.folder, compile_topology(topology), "", pinned, ms.Options())
+        self.planner = Planner()
 
-    def inputs(self) -> Inputs:
-        return Inputs(self._launcher, run="r", must_end=False)
+    def feeds(self, query: object) -> Feeds:
+        planner: Any = self.planner
+        feeds = Feeds(self._launcher, planner, lambda name: pytest.fail("nothing is started"), must_end=False)
+        feeds.queries["clicks"] = query  # type: ignore[assignment]
+        return feeds
 
-    @property
-    def ended(self) -> bool:
-        return is_finished(Table(self.folder.table(table_of("clicks")), table_of("clicks"), self._launcher.fence))
 
-
-def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path) -> None:
-    class Whole:
-        def awaitTermination(self) -> None: ...
-
-        def stop(self) -> None: ...
-
-    class Cut(Whole):
-        def awaitTermination(self) -> None:
-            inputs.stop()
-
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path, cut: bool) -> None:
     place = Place(tmp_path)
-    for cut, finished in ((Cut(), False), (Whole(), True)):
-        inputs = place.inputs()
-        inputs.queries["clicks"] = cut
-        inputs.drain()
-        assert place.ended == finished
+    feeds = place.feeds(SimpleNamespace(awaitTermination=lambda: feeds.stop() if cut else None, stop=lambda: None))
+    feeds.drain()
+    assert place.planner.ended is not cut
 
 
 def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_path: Path) -> None:
@@ -64,15 +71,15 @@ def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_p
     for name in ("1", "a 2"):
         write_lines(tmp_path / "clicks" / f"{name}.jsonl", [click("anna", 1)])
     place = Place(tmp_path)
-    inputs, checkpoint = place.inputs(), place.folder.checkpoint("inject clicks")
-    inputs._there["clicks"] = files_there(place.source)
-    inputs.queries["clicks"] = SimpleNamespace(isActive=False, exception=lambda: None)
+    feeds = place.feeds(SimpleNamespace(isActive=False, exception=lambda: None))
+    checkpoint = place.folder.checkpoint("inject clicks")
+    feeds._there["clicks"] = files_there(place.source)
     read = checkpoint / "sources" / "0"
     read.mkdir(parents=True)
     (read / "0").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/1.jsonl","timestamp":1,"batchId":0}}')
     with pytest.raises(Died, match="stopped from outside"):
-        inputs.look()
-    assert not place.ended
+        feeds.look()
+    assert not place.planner.ended
     (read / "1").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/a%202.jsonl","timestamp":1,"batchId":1}}')
     for part in ("offsets", "commits"):
         (checkpoint / part).mkdir()
@@ -80,7 +87,9 @@ def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_p
     (checkpoint / "metadata").touch()
     (checkpoint / "offsets" / "1").touch()
     with pytest.raises(Died, match="stopped from outside"):  # both are planned, and the last batch is not done
-        inputs.look()
+        feeds.look()
+    assert not place.planner.ended
     (checkpoint / "commits" / "1").touch()
-    inputs.look()
-    assert place.ended
+    feeds.look()
+    assert place.planner.ended
+    assert feeds.ended

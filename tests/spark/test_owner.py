@@ -6,18 +6,15 @@ import errno
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 import millstream as ms
 from millstream.log.folder import Folder, write_json
-from millstream.spark.owner import Owner, refuse_if_held, spread
+from millstream.spark.owner import Owner, refuse_if_held
 
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
 
@@ -79,15 +76,3 @@ def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: p
     folder.lock.touch()
     monkeypatch.setattr("fcntl.lockf", refuse)
     refuse_if_held(folder)  # Spark's own try then says what is wrong
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(("buckets", "partitions"), [(16, 2), (16, 16), (7, 3), (64, 5)])
-def test_bucket_labels_spread_evenly_over_sparks_partitions(spark: SparkSession, buckets: int, partitions: int) -> None:
-    labels = spread(buckets, partitions)
-    assert len(set(labels)) == buckets
-    frame = spark.createDataFrame([(label,) for label in labels], "bucket int")
-    found = frame.select(F.pmod(F.hash("bucket"), F.lit(partitions)).alias("partition")).collect()
-    counts = Counter(row["partition"] for row in found)
-    assert len(counts) == partitions
-    assert max(counts.values()) - min(counts.values()) <= 1 or max(counts.values()) == -(-buckets // partitions)

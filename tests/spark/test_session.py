@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+import millstream as ms
+from millstream.spark.run import channel_host, lanes_for
 from millstream.spark.session import PYTHON
 
 pytestmark = pytest.mark.spark
@@ -25,6 +29,33 @@ def test_sparks_processes_are_this_python_with_the_pyspark_that_is_installed(spa
 def test_the_environment_of_the_user_is_left_as_it_was(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec  # there is a session
     assert "MILLSTREAM_PYTHON" not in os.environ
+
+
+@pytest.mark.parametrize(("slots", "lanes"), [(2, 1), (3, 1), (4, 2), (10, 8)])
+def test_a_session_has_a_lane_for_each_slot_but_two(slots: int, lanes: int) -> None:
+    assert lanes_for(session(f"local[{slots}]", slots)) == lanes
+
+
+def test_a_session_with_a_single_slot_is_refused_with_the_number_that_it_takes() -> None:
+    with pytest.raises(ms.LogError, match=r"the session has 1 slot, and a lane and the inputs take 3 at least; give it local\[3\]"):
+        lanes_for(session("local[1]", 1))
+
+
+@pytest.mark.parametrize(
+    ("master", "host"), [("local[4]", None), ("local", None), ("local-cluster[2,1,1024]", "10.0.0.7"), ("spark://a:7077", "10.0.0.7")]
+)
+def test_lanes_of_this_machine_have_a_unix_socket_and_others_the_drivers_address(master: str, host: str | None) -> None:
+    assert channel_host(session(master, 4)) == host
+
+
+def session(master: str, slots: int) -> SparkSession:
+    """What is asked of one."""
+    context = SimpleNamespace(
+        master=master,
+        defaultParallelism=slots,
+        getConf=lambda: {"spark.driver.host": "10.0.0.7"},  # as a driver on a cluster has it
+    )
+    return cast("SparkSession", SimpleNamespace(sparkContext=context))
 
 
 @pytest.mark.parametrize(

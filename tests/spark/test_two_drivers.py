@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from millstream.log.status import status_of
-from tests.kills import Fault, check, kill_tree, start, write_clicks
+from tests.kills import Fault, Input, answers, check, feeding, kill_tree, run_to_the_end, start, words_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
-def stop_at(base: Path, point: str, *, epoch: int, log: str) -> subprocess.Popen[bytes]:
+def stop_at(base: Path, point: str, *, log: str) -> subprocess.Popen[bytes]:
     """A run that is stopped at a point, every process of it."""
-    fault = Fault(point, "stop all", epoch)
-    process = start(base, fault, log=log)
+    fault = Fault(point, "stop all", skip=20)
+    process = start(base, [fault], log=log)
     wait_until(lambda: process.poll() is not None or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 180)
-    assert json.loads(fault.fired(base).read_text())["point"] == point, (base / log).read_text()[-3000:]
+    assert fault.found(base)["point"] == point, words_of(base, log)
     (base / "run" / "lock").unlink()  # as on a file system whose locks do not hold: only the fence stands between them
     return process
 
@@ -32,24 +30,28 @@ def wake(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_older_drivers_that_wake_up_change_nothing_and_say_why_they_stop(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "clicks", records=30_000, files=30, seed=6)
-    run = tmp_path / "run"
+    """One was about to commit, one had begun a step and not yet looked whether it may."""
+    given = Input(tmp_path, seed=6)
+    logs = {"before the commit": "first.log", "between a step's begin and its call": "second.log"}
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        processes.append(stop_at(tmp_path, "before the publishing commit", epoch=1, log="first.log"))
-        processes.append(stop_at(tmp_path, "after the manifest", epoch=3, log="second.log"))
-        newest = start(tmp_path, log="run.log")
-        processes.append(newest)
-        wait_until(lambda: newest.poll() is not None or status_of(run).epoch >= 5, 180)
-        assert newest.poll() is None, (tmp_path / "run.log").read_text()[-3000:]
-        for older in processes[:2]:
-            wake(older)
-        for older, log in zip(processes, ("first.log", "second.log"), strict=False):
-            assert older.wait(120) == 1
-            assert f"a newer run owns {run}" in (tmp_path / log).read_text()
-        assert newest.wait(240) == 0, (tmp_path / "run.log").read_text()[-3000:]
+        with feeding(given):
+            for point, log in logs.items():
+                processes.append(stop_at(tmp_path, point, log=log))
+            newest = start(tmp_path)
+            processes.append(newest)
+            for _ in range(5):
+                answers(tmp_path, newest)
+            for older in processes[:2]:
+                wake(older)
+            for older, log in zip(processes, logs.values(), strict=False):
+                assert older.wait(120) == 1, words_of(tmp_path, log)
+                assert f"a newer run owns {tmp_path / 'run'}" in (tmp_path / log).read_text()
+            answers(tmp_path, newest)
+            kill_tree(newest)
     finally:
         for process in processes:
             if process.poll() is None:
                 kill_tree(process)
-    assert check(tmp_path) > 5
+    run_to_the_end(tmp_path)
+    assert check(tmp_path) > 20

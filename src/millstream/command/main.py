@@ -26,9 +26,9 @@ def run(
     file: Annotated[
         str, typer.Argument(metavar="FILE[:topology]", help="A Python file; the name of the topology in it, if it has several.")
     ],
-    at: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run: its log, state and checkpoints.")],
+    at: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run: its journal, log, state and checkpoints.")],
     until_drained: Annotated[bool, typer.Option(help="End when all inputs have ended and everything is delivered.")] = False,
-    spark_words: Annotated[bool, typer.Option(help="Show Spark's own words.")] = False,
+    show_spark_log: Annotated[bool, typer.Option(help="Show what Spark logs.")] = False,
 ) -> None:
     """Run a topology; go on where it was if the folder was used before."""
     from millstream.command.progress import watch
@@ -36,7 +36,8 @@ def run(
     from millstream.spark.run import start
 
     topology = load(file)
-    watch(lambda: start(topology, at=at, until=DRAINED if until_drained else None, options=Options(spark_words=spark_words)), shown=True)
+    options = Options(show_spark_log=show_spark_log)
+    watch(lambda: start(topology, at=at, until=DRAINED if until_drained else None, options=options), shown=True)
 
 
 @app.command()
@@ -121,7 +122,7 @@ def main() -> None:
         err.print("[bold red]millstream:[/] ", end="")
         err.print(str(error), markup=False, highlight=False, soft_wrap=True)
         if isinstance(error, RunFailed) and error.words is not None:
-            err.print(f"\nSpark's own words are in {error.words}", markup=False, highlight=False, soft_wrap=True)
+            err.print(f"\nSpark's log is in {error.words}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

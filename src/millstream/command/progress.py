@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -75,7 +76,7 @@ def line(status: Status, rate: float) -> str:
     dead = sum(i.dead for i in status.injectors.values()) + sum(c.tally.dead for c in status.computations.values())
     late = sum(c.tally.late for c in status.computations.values())
     parts = [
-        f"epoch {status.epoch}" if status.epoch >= 0 else "first epoch under way",
+        f"epoch {status.epoch}",
         f"{status.injected:,} records in",
         f"{rate:,.0f}/s",
         f"{waiting:,} waiting",
@@ -161,6 +162,7 @@ def _interrupts() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
+            _silence_py4j()
             signal.default_int_handler(number, frame)
         asked.set()
 
@@ -171,3 +173,10 @@ def _interrupts() -> Iterator[threading.Event]:
         for number, handler in kept.items():
             signal.signal(number, handler)
         sys.stderr.flush()
+
+
+def _silence_py4j() -> None:
+    """Py4J prints tracebacks where an interrupt finds it in the middle of a call, by the root logger and by its own, also later
+    when Java is gone; whoever pressed Ctrl-C twice knows why."""
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(lambda record: "while sending command" not in record.getMessage())

@@ -88,7 +88,7 @@ def _streams(status: Status) -> Table:
 
 
 def _deliveries(status: Status) -> Table:
-    table = _table("deliveries", "name", "commits of the log behind")
+    table = _table("deliveries", "name", "epochs behind")
     for name, behind in status.deliveries.items():
         table.add_row(name, f"{behind:,}")
     return table

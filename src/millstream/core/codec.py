@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.computation import Computation
+from millstream.computation import Computation, initial_of
 from millstream.errors import TopologyError
 
 encode_value = msgspec.json.Encoder().encode
@@ -37,7 +37,9 @@ class StateCodec:
         self.encode: Callable[[Any], bytes] = computation.encode_state if encodes else encode_kept  # type: ignore[assignment]
         # decode_state alone reads what an older version of the code kept.
         self.decode: Callable[[bytes], Any] = computation.decode_state if decodes else _kept_decoder(computation.state_type())
-        self.fresh = computation.initial_state
+        # Where it is not the user's own, what the type says is looked up once, not for every new key.
+        usual = kind.initial_state is Computation.initial_state
+        self.fresh: Callable[[], Any] = initial_of(computation.state_type()) if usual else computation.initial_state
         try:
             self.initial: bytes = self.encode(self.fresh())
         except TypeError as error:

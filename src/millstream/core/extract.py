@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from millstream.core.codec import value_decoder
 from millstream.errors import MillstreamError
@@ -27,12 +28,19 @@ class FarFuture(Refused):
     """A timestamp that is not believed: it would take the low watermark with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
+class Extracted(msgspec.Struct, frozen=True):
     key: str
     timestamp: Timestamp
     partition: str
     complete: Timestamp  # up to when its partition is complete, by what this record says
+
+
+class Chunk(NamedTuple):
+    """What was found in many values, as columns, and up to when each partition is complete by what they say."""
+
+    keys: list[str]
+    timestamps: list[Timestamp]
+    marks: dict[str, Timestamp]
 
 
 class Extractor:
@@ -63,6 +71,37 @@ class Extractor:
             if now + told.ahead < complete < END_OF_TIME:
                 raise FarFuture(f"its low watermark {describe(complete)} is far after the clock; allow it with inject(..., ahead=...)")
         return Extracted(key, timestamp, partition, complete)
+
+    def extract_all(self, values: Sequence[Any], *, now: Timestamp) -> Chunk | None:
+        """What `extract` finds in each, as columns: the functions are mapped over the chunk and their results checked by
+        column. None on any doubt: then each is to be asked for by itself, and some will be refused."""
+        told = self._injection
+        if self._disorder is None or isinstance(told.key, str) or isinstance(told.timestamp, str) or isinstance(told.partition, str):
+            return None
+        if not values:
+            return Chunk([], [], {})
+        try:
+            keys, found = list(map(told.key, values)), list(map(told.timestamp, values))
+            timestamps = list(map(to_timestamp, found)) if set(map(type, found)) == {datetime} else found  # type: ignore[arg-type]
+            partitions = None if told.partition is None else list(map(told.partition, values))
+        except Exception:
+            return None  # functions are called anew then: they are functions of the value
+        # bool is an int: only the very types are beyond doubt.
+        if set(map(type, keys)) != {str} or set(map(type, timestamps)) != {int} or (partitions and set(map(type, partitions)) != {str}):
+            return None
+        stamps = cast(list[Timestamp], timestamps)
+        first, last = min(stamps), max(stamps)
+        if first < EARLIEST or last > now + told.ahead:
+            return None
+        if int(first) < OTHER_UNITS.stop and int(last) >= OTHER_UNITS.start:
+            return None
+        if partitions is None:
+            return Chunk(keys, stamps, {"": last - self._disorder})
+        marks: dict[str, Timestamp] = {}
+        for partition, at in zip(partitions, stamps, strict=True):
+            if partition not in marks or at > marks[partition]:
+                marks[partition] = at
+        return Chunk(keys, stamps, {partition: at - self._disorder for partition, at in marks.items()})
 
     def _moment(self, what: str, how: Callable[[Any], Any] | str, value: Any, columns: dict[str, Any]) -> Timestamp:
         return as_timestamp(what, self._find(what, how, value, columns))

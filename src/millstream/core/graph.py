@@ -1,4 +1,4 @@
-"""A topology made ready to run: streams and their homes, inputs and their key extractors, who feeds whom."""
+"""A topology made ready to run: streams, inputs and their key extractors, who feeds whom."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ from millstream.record import DeadLetter, Errors, Late
 from millstream.stream import Change, Output, Stream
 from millstream.topology import Divert, Topology
 
-MILL = "mill"
 DEAD_LETTERS = "dead letters"
-
-
-def table_of(injector: str) -> str:
-    """The table of an injector; the mill has its own."""
-    return f"injector {injector}"
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A stream, what it carries, and the tables it lies in (only the dead letters lie in several)."""
+    """A stream and what it carries."""
 
     name: str
     value_type: Any
-    tables: tuple[str, ...]
+    kept: bool = True  # in the log
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,12 @@ class InputPlan:
     computation: str
     stream: StreamPlan
     changes: tuple[Change, ...]
+    nth: int = 0  # of the inputs of this computation that are this stream
+
+    @property
+    def reader(self) -> str:
+        """What the ledger knows it by."""
+        return f"{self.computation} ← {self.stream.name}" + (f" #{self.nth + 1}" if self.nth else "")
 
     @property
     def rekeyed(self) -> bool:
@@ -72,10 +72,6 @@ class Graph:
     deliveries: dict[str, Delivery]
     inputs: tuple[InputPlan, ...]
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return (*(table_of(name) for name in self.injections), MILL)
-
     def readers(self, stream: str) -> list[InputPlan]:
         return [read for read in self.inputs if read.stream.name == stream]
 
@@ -97,7 +93,8 @@ def compile_topology(topology: Topology) -> Graph:
         injectors: list[str] = []
         for stream in node.inputs:
             found = _find(topology, names, streams, stream.origin(), f"computation {name!r}")
-            inputs.append(InputPlan(len(inputs), name, found, stream.changes()))
+            nth = sum(read.computation == name and read.stream is found for read in inputs)
+            inputs.append(InputPlan(len(inputs), name, found, stream.changes(), nth))
             origin = stream.origin()
             if isinstance(origin, Output):
                 producers.append(names[id(origin.owner)])
@@ -145,12 +142,12 @@ def _streams(topology: Topology) -> dict[str, StreamPlan]:
         streams[stream.name] = stream
 
     for name, injected in topology.injected.items():
-        add(StreamPlan(name, injected.value_type, (table_of(name),)))
+        add(StreamPlan(name, injected.value_type, injected.injection.keep))
     for name, node in topology.nodes.items():
         for attribute in type(node.computation)._outputs:
             output: Output[Any] = getattr(node.computation, attribute)
-            add(StreamPlan(f"{name}.{output.name}", output.value_type, (MILL,)))
-    add(StreamPlan(DEAD_LETTERS, DeadLetter, (*(table_of(name) for name in topology.injected), MILL)))
+            add(StreamPlan(f"{name}.{output.name}", output.value_type, output.keep))
+    add(StreamPlan(DEAD_LETTERS, DeadLetter))
     return streams
 
 

@@ -31,7 +31,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
     producers: tuple[str, ...]
     promised: Timestamp  # the least promise of the injectors it reads
-    undelivered: Timestamp  # the oldest record for it that this epoch leaves in the log
+    undelivered: Timestamp  # the oldest record for it that this epoch leaves waiting
     delivered: Timestamp  # the oldest record that this epoch brings to it
     held: Timestamp  # the earliest hold of its keys
     last: Timestamp = START_OF_TIME  # its input low watermark in the epoch before
@@ -66,18 +66,6 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     heard: Timestamp
 
 
-def merge(
-    marks: Mapping[str, Mark], new: Mapping[str, Timestamp], *, now: Timestamp, idle_after: Duration | None = None
-) -> dict[str, Mark]:
-    """The marks after an epoch in which the partitions of `new` spoke; none moves back. Those that are idle are forgotten:
-    partitions may come and go for ever."""
-    merged = {name: mark for name, mark in marks.items() if name in new or not _idle(mark, idle_after, now)}
-    for partition, complete in new.items():
-        old = merged.get(partition)
-        merged[partition] = Mark(complete if old is None else advance(old.complete, complete), now)
-    return merged
-
-
 def promise(marks: Mapping[str, Mark], *, last: Timestamp, finished: bool, idle_after: Duration | None, now: Timestamp) -> Timestamp:
     """What an injector promises: the least mark of its active partitions.
 
@@ -86,7 +74,7 @@ def promise(marks: Mapping[str, Mark], *, last: Timestamp, finished: bool, idle_
     """
     if finished:
         return END_OF_TIME
-    active = (mark for mark in marks.values() if not _idle(mark, idle_after, now))
+    active = (mark for mark in marks.values() if not is_idle(mark, idle_after, now))
     return max(last, min((mark.complete for mark in active), default=last))
 
 
@@ -94,9 +82,9 @@ def next_idle(marks: Mapping[str, Mark], *, idle_after: Duration | None, now: Ti
     """When the first partition that is active now will be idle, if it stays silent."""
     if idle_after is None:
         return END_OF_TIME
-    active = (mark.heard for mark in marks.values() if not _idle(mark, idle_after, now))
+    active = (mark.heard for mark in marks.values() if not is_idle(mark, idle_after, now))
     return min((heard + idle_after + MICROSECOND for heard in active), default=END_OF_TIME)
 
 
-def _idle(mark: Mark, idle_after: Duration | None, now: Timestamp) -> bool:
+def is_idle(mark: Mark, idle_after: Duration | None, now: Timestamp) -> bool:
     return idle_after is not None and now - mark.heard > idle_after

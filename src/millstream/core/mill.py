@@ -1,52 +1,138 @@
-"""The whole of an epoch for one bucket: every computation that has records or due timers there."""
+"""The whole of an epoch for the buckets of a lane: every computation that has records or due timers there."""
 
 from __future__ import annotations
 
-from millstream.core.epoch import Arrivals, Header, Productions, Report, Summary
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from millstream.core.arrivals import Arrivals
+from millstream.core.epoch import Header, Summary, Tally
 from millstream.core.graph import Graph
-from millstream.core.pages import Bucket, Store
+from millstream.core.pages import Pages
+from millstream.core.parts import Columns
+from millstream.core.productions import Productions
+from millstream.core.row import Changes
 from millstream.core.turn import Turn
+
+Positions = dict[str, list[int]]  # by key, in the order in which the keys first arrive
+
+
+class RowsOf(Protocol):
+    """The rows that a lane holds."""
+
+    def rows(self, bucket: int, computation: str) -> Pages: ...
+    def settle(self) -> Changes: ...
+
+
+class Outcome(msgspec.Struct):
+    """What an epoch of a lane leaves: its productions by stream, what the touched buckets say, the rows that changed."""
+
+    productions: dict[str, Columns]
+    summaries: list[Summary]
+    changes: Changes
 
 
 class Mill:
-    """Runs buckets. Made once a worker: decoders and turns are kept from epoch to epoch."""
+    """Runs the buckets of a lane. Made once a worker: decoders and turns are kept from epoch to epoch."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, bucket_of_key: Callable[[str], int]) -> None:
+        self._bucket_of_key = bucket_of_key
         self._turns = {name: Turn(plan) for name, plan in graph.nodes.items()}
+        self._rank = {name: number for number, name in enumerate(graph.nodes)}
+        self._running: Turn | None = None
         self._reader_of = [read.computation for read in graph.inputs]
 
-    def run(self, bucket: int, header: Header, arrivals: Arrivals, store: Store) -> tuple[Productions, Summary]:
-        """One epoch of one bucket."""
-        # A computation that is new since this epoch was planned begins with the next one.
-        turns = {name: turn for name, turn in self._turns.items() if name in header.before}
-        by_key: dict[str, dict[str, list[int]]] = {name: {} for name in self._turns}
-        of_input = [by_key[name] for name in self._reader_of]
-        for position, (read, key) in enumerate(zip(arrivals.inputs, arrivals.keys, strict=True)):
-            of_computation = of_input[read]
-            waiting = of_computation.get(key)
-            if waiting is None:
-                of_computation[key] = [position]
+    def run(self, header: Header, arrivals: Arrivals, due: Mapping[str, Collection[int]], held: RowsOf) -> Outcome:
+        """One epoch. `due` names the buckets in which a computation may have a due timer.
+
+        Buckets in their order, in each the computations in that of the graph, of each the keys with arrivals in the order
+        of their first one, then those that are only due, sorted: the same rows and arrivals always make the same productions.
+        When it raises, `held` has rows of half an epoch: it must forget them.
+        """
+        work = self._deal(arrivals)
+        for name, buckets in due.items():
+            for bucket in buckets:
+                work.setdefault(bucket, {}).setdefault(name, {})
+        productions = Productions()
+        opened: set[str] = set()
+        touched: list[tuple[Summary, dict[str, Pages]]] = []
+        for bucket in sorted(work):
+            summary, of_bucket = Summary(bucket, {}, {}), {}
+            for name in sorted(work[bucket], key=self._rank.__getitem__):
+                pages = of_bucket[name] = held.rows(bucket, name)
+                turn = self._turns[name]
+                if name not in opened:
+                    opened.add(name)
+                    turn.open(header, arrivals, productions)
+                of_key = work[bucket][name]
+                only_due = pages.due(header.low_watermarks[name].input, header.now)
+                if of_key or only_due:
+                    self._running = turn
+                    summary.tallies[name] = _run(turn, pages, of_key, only_due)
+            productions.number(bucket)
+            touched.append((summary, of_bucket))
+        changes = held.settle()
+        for summary, of_bucket in touched:
+            summary.reports = {name: pages.report() for name, pages in of_bucket.items()}
+        return Outcome(productions.columns(), [summary for summary, _ in touched], changes)
+
+    @property
+    def at_hand(self) -> tuple[str, str]:
+        """The computation and key that run now, or ran last. Another thread may ask."""
+        turn = self._running
+        return ("", "") if turn is None else (turn.name, turn.key)
+
+    def _deal(self, arrivals: Arrivals) -> dict[int, dict[str, Positions]]:
+        """By bucket and computation, where the arrivals of each key stand. A key is hashed once, however many records it has."""
+        groups: dict[tuple[int, ...], Positions] = {}
+        of_packet = [groups.setdefault(packet.inputs, {}) for packet in arrivals.packets]
+        for position, (packet, key) in enumerate(zip(arrivals.packet_of, arrivals.keys, strict=True)):
+            of_key = of_packet[packet]
+            if key in of_key:
+                of_key[key].append(position)
             else:
-                waiting.append(position)
-        rows = Bucket(store)
-        productions, tallies = Productions(), {}
-        for name, turn in turns.items():
-            pages, of_key = rows.pages(name), by_key[name]
-            low_watermark = header.low_watermarks[name].input
-            keys = dict.fromkeys(of_key)
-            keys.update(dict.fromkeys(pages.due(low_watermark, header.now)))
-            if not keys:
-                continue
-            turn.begin(header, arrivals, productions)
-            try:
-                for key in keys:
-                    before = pages.get(key)
-                    after = turn.run(key, of_key.get(key, ()), before)
-                    if after is not before:
-                        pages.put(key, before, after)
-            finally:
-                turn.end()
-            tallies[name] = turn.tally
-        directories = rows.flush()
-        reports = {name: Report(d.minima(), d.rows, d.timers) for name, d in directories.items()}
-        return productions, Summary(bucket, reports, tallies)
+                of_key[key] = [position]
+        of_computation: dict[str, Positions] = {}
+        for inputs, of_key in groups.items():
+            for name in dict.fromkeys(self._reader_of[read] for read in inputs):
+                of_computation[name] = _merged(of_computation[name], of_key) if name in of_computation else of_key
+        dealt: dict[int, dict[str, Positions]] = {}
+        bucket_of_key = self._bucket_of_key
+        for name, of_key in of_computation.items():
+            for key, positions in of_key.items():
+                bucket = bucket_of_key(key)
+                if bucket not in dealt:
+                    dealt[bucket] = {}
+                if name not in dealt[bucket]:
+                    dealt[bucket][name] = {}
+                dealt[bucket][name][key] = positions
+        return dealt
+
+
+def _run(turn: Turn, pages: Pages, of_key: Positions, due: list[str]) -> Tally:
+    """One computation in one bucket."""
+    turn.begin()
+    try:
+        run, get, put = turn.run, pages.get, pages.put
+        for key, positions in of_key.items():
+            before = get(key)
+            after = run(key, positions, before)
+            if after is not before:
+                put(key, before, after)
+        for key in due:
+            if key not in of_key:
+                before = get(key)
+                after = run(key, (), before)
+                if after is not before:
+                    put(key, before, after)
+    finally:
+        turn.end()
+    return turn.tally
+
+
+def _merged(one: Positions, other: Positions) -> Positions:
+    """What comes to a computation by several ways, in the order in which it arrives."""
+    found = {key: sorted([*one.get(key, ()), *other.get(key, ())]) for key in {**one, **other}}
+    return dict(sorted(found.items(), key=lambda item: item[1][0]))

@@ -1,54 +1,50 @@
-"""The rows of a bucket, many to a page, so that a round trip to the state store serves many keys.
+"""The rows of one computation in a bucket, many to a page, so that a round trip to the state store serves many keys.
 
-Pages grow and shrink by linear hashing: one page is split or merged at a time, so the cost of a row stays flat
-however many there are. Above the pages stands a tree of minima: for every page, and for every chunk of pages, the
-earliest timer on each clock and the earliest hold. It answers which pages have a due timer, and how far the keys of
-a bucket hold the low watermark back, without reading any page that is not due; it has no stale entries.
+Pages grow and shrink by linear hashing: one page is split or merged at a time, so the cost of a row stays flat however many
+there are. A page that was touched is held, decoded; one that is let go is held as bytes; only then is it in the store alone.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
-from typing import Protocol
+from array import array
+from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
-from millstream.core.row import NOTHING, Minima, Row, least
+from millstream.core import apart
+from millstream.core.apart import ROW_OVERHEAD, TIMED_OVERHEAD, Apart, Room, Store, length_of, place_of, size_of
+from millstream.core.epoch import Report
+from millstream.core.minima import Least, Tree, least_of
+from millstream.core.row import END, HeldRow, Row
 from millstream.timestamp import Timestamp
 
-ROWS_A_PAGE = 32  # a page is split above this many rows on the average
+ROWS_PER_PAGE = 32  # a page is split above this many rows on the average
 ROWS_TO_MERGE = 8  # and merged below this many
-PAGES_A_CHUNK = 64
-LARGE = 16_384  # bytes; a row this large lives alone, so that its neighbours are not rewritten with it
 
-
-class Store(Protocol):
-    """What a bucket keeps things in: a map of Spark's state, or a dictionary."""
-
-    def get(self, key: str) -> bytes | None: ...
-    def put(self, key: str, value: bytes) -> None: ...
-    def remove(self, key: str) -> None: ...
+# What pages take in memory beside their content; measured (tests/mill/test_memory.py).
+ENCODED_OVERHEAD = 160
+PAGE_OVERHEAD = 300
+INDEX_OVERHEAD = 40  # of a page that is not held at all
 
 
 class Directory(msgspec.Struct, array_like=True):
-    """What is known of the rows of one computation in a bucket without reading them."""
+    """What is known of the rows without reading them; stored at a checkpoint."""
 
-    rows: int = 0
     pages: int = 1
+    rows: int = 0
     timers: int = 0
-    chunks: list[Minima] = msgspec.field(default_factory=lambda: [NOTHING])
-
-    def minima(self) -> Minima:
-        return least(self.chunks)
+    minima: tuple[bytes, bytes, bytes] = (b"", b"", b"")
 
 
-Page = dict[str, Row]
+Page = dict[str, HeldRow]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_page = msgspec.msgpack.Decoder(Page).decode
-_decode_chunk = msgspec.msgpack.Decoder(list[Minima]).decode
-_decode_directories = msgspec.msgpack.Decoder(dict[str, Directory]).decode
-_decode_row = msgspec.msgpack.Decoder(Row).decode
+_decode_directory = msgspec.msgpack.Decoder(Directory).decode
+_EMPTY = _encode({})
 
 
 def hash_key(key: str) -> int:
@@ -68,159 +64,272 @@ def page_of(hashed: int, pages: int) -> int:
     return wide if wide < pages else hashed & ((1 << level) - 1)
 
 
-class Bucket:
-    """One bucket in one epoch. Reads its directories in one round trip; writes what changed at `flush`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        stored = store.get("directories")
-        self._directories: dict[str, Directory] = {} if stored is None else _decode_directories(stored)
-        self._pages: dict[str, Pages] = {}
-
-    def pages(self, computation: str) -> Pages:
-        found = self._pages.get(computation)
-        if found is None:
-            directory = self._directories.setdefault(computation, Directory())
-            found = self._pages[computation] = Pages(self._store, computation, directory)
-        return found
-
-    def flush(self) -> dict[str, Directory]:
-        """Write all that changed; returns the directories of the computations that were looked at."""
-        written = False
-        for pages in self._pages.values():
-            written |= pages.flush()
-        if written:
-            self._store.put("directories", _encode(self._directories))
-        return {name: self._directories[name] for name in self._pages}
-
-
 class Pages:
-    """The rows of one computation in a bucket."""
+    """The rows of one computation in a bucket, from epoch to epoch.
 
-    def __init__(self, store: Store, computation: str, directory: Directory) -> None:
-        self._store, self._computation, self._directory = store, computation, directory
-        self._cache: dict[int, Page] = {}
-        self._chunks: dict[int, list[Minima]] = {}
-        self._dirty: set[int] = set()
-        self._emptied: set[int] = set()
+    `get` and right after it `put` of the same key: nothing is let go between the two.
+    """
 
-    def get(self, key: str) -> Row | None:
-        row = self._page(page_of(hash_key(key), self._directory.pages)).get(key)
-        if row is not None and row.alone and row.size() == 0:
-            stored = self._store.get(self._alone(key))
-            if stored is None:
-                raise LookupError(f"the row of {key!r} of {self._computation!r} is missing from the state")
-            whole = _decode_row(stored)
-            row.state, row.timers = whole.state, whole.timers
+    def __init__(self, store: Store, prefix: str, room: Room) -> None:
+        """Reads the directory: one round trip."""
+        self._store, self._prefix, self._room = store, prefix, room
+        stored = store.get(f"{prefix}d")
+        directory = Directory() if stored is None else _decode_directory(stored)
+        self.count, self.rows, self.timers = directory.pages, directory.rows, directory.timers
+        self.minima = Tree(self.count, directory.minima)
+        self.decoded: dict[int, Page] = {}
+        self.encoded: dict[int, bytes] = {}
+        self.apart = Apart(store, f"{prefix}r/", room)  # large rows; on their page stands a `Row` without content
+        self.dirty: set[int] = set()  # pages that the store does not have as they are; beyond the last one: to be removed
+        self._marks = bytearray(self.count)  # pages that were touched since the clock's hand came by
+        self._sizes = array("q", bytes(8 * self.count))  # in memory, as far as they are held
+        self._altered = False  # whether the directory differs from the store's
+        self._changed: dict[str, HeldRow | None] = {}
+        self._at, self._on = 0, cast(Page, {})
+        room.used += INDEX_OVERHEAD * self.count
+        if stored is None:  # nothing is there, so the first page need not be asked for
+            self.decoded[0], self._sizes[0] = {}, PAGE_OVERHEAD
+            room.used += PAGE_OVERHEAD
+
+    # An epoch.
+
+    def get(self, key: str) -> HeldRow | None:
+        hashed = zlib.crc32(key.encode("utf-8", "surrogatepass"))
+        level = self.count.bit_length() - 1
+        number = hashed & ((2 << level) - 1)
+        if number >= self.count:
+            number = hashed & ((1 << level) - 1)
+        page = self.decoded.get(number)
+        if page is None:
+            page = self._fetch(number)
+        self._marks[number] = 1
+        self._at, self._on = number, page
+        row = page.get(key)
+        if row.__class__ is Row and row.state is None and row.timers is None:
+            return self.apart.get(key)
         return row
 
-    def put(self, key: str, old: Row | None, new: Row | None) -> None:
-        """Replace the row of a key; `old` is what `get` gave."""
+    def put(self, key: str, old: HeldRow | None, new: HeldRow | None) -> None:
+        """Replace the row of a key; `old` is what `get` has just given."""
+        if new.__class__ is not bytes or old.__class__ is not bytes or self.apart.rows or len(new) > apart.LARGE:
+            self._replace(key, old, new)
+            return
+        # The plain case, a state for a state: no count changes and no minimum.
+        number = self._at
+        self._on[key] = self._changed[key] = new
+        self.dirty.add(number)
+        if grown := len(new) - len(old):
+            self._grow(number, grown)
+
+    def _replace(self, key: str, old: HeldRow | None, new: HeldRow | None) -> None:
         if old is None and new is None:
             return
-        number = page_of(hash_key(key), self._directory.pages)
-        page = self._page(number)
-        self._dirty.add(number)
-        directory = self._directory
-        directory.timers += (0 if new is None else new.count) - (0 if old is None else old.count)
-        large = new is not None and new.size() > LARGE
-        if old is not None and old.alone and not large:
-            self._store.remove(self._alone(key))
-        if new is None:
-            directory.rows -= 1
+        number, page = self._at, self._on
+        self._changed[key] = new
+        self._altered = True
+        if old.__class__ is Row:
+            self.timers -= old.count
+        if new.__class__ is Row:
+            self.timers += new.count
+        before, after = page.get(key), new
+        if new is not None and length_of(new) > apart.LARGE:
+            after = place_of(new)
+            self.apart.put(key, new)
+        elif key in self.apart.rows:
+            self.apart.remove(key)
+        grown = size_of(after) - size_of(before)
+        if after is None:
             del page[key]
-            return
-        if old is None:
-            directory.rows += 1
-        if large:
-            self._store.put(self._alone(key), _encode(new))
-            new.alone = True
-        page[key] = new
+            self.rows -= 1
+            grown -= len(key)
+        else:
+            page[key] = after
+            if before is None:
+                self.rows += 1
+                grown += len(key)
+        if before != after:  # a large row may have changed without its page
+            self.dirty.add(number)
+        if before.__class__ is Row:
+            self.minima.left(number, before, after)
+        if after.__class__ is Row:
+            self.minima.came(number, after)
+        self._grow(number, grown)
+        if self.rows > self.count * ROWS_PER_PAGE:
+            self._split()
 
     def due(self, low_watermark: Timestamp, now: Timestamp) -> list[str]:
-        """The keys with a timer that is due; reads only the chunks and pages that have one."""
+        """The keys with a timer that is due, sorted; reads only pages that may have one."""
+        lw, clock = cast(int, low_watermark), cast(int, now)
+        if not self.minima.is_due(lw, clock):
+            return []
         keys: list[str] = []
-        for number, minima in enumerate(self._directory.chunks):
-            if minima.due(low_watermark, now):
-                for offset, of_page in enumerate(self._chunk(number)):
-                    if of_page.due(low_watermark, now):
-                        page = self._page(number * PAGES_A_CHUNK + offset)
-                        keys += [key for key, row in page.items() if row.minima.due(low_watermark, now)]
+        for number in list(self.minima.due(lw, clock)):
+            page = self.decoded.get(number)
+            for key, row in (self._fetch(number) if page is None else page).items():
+                if row.__class__ is Row and ((row.low <= lw and row.low < END) or (row.wall <= clock and row.wall < END)):
+                    keys.append(key)
+        # After a redo pages may lie otherwise; the order of keys must not.
+        keys.sort()
         return keys
 
-    def flush(self) -> bool:
-        """Split or merge until the rows fit, then write the changed pages and their minima."""
-        directory = self._directory
-        while directory.rows > directory.pages * ROWS_A_PAGE:
-            self._split()
-        while directory.pages > 1 and directory.rows < directory.pages * ROWS_TO_MERGE:
+    def settle(self) -> dict[str, HeldRow | None]:
+        """The end of an epoch: few enough pages, exact minima. Returns the rows that changed."""
+        while self.count > 1 and self.rows < self.count * ROWS_TO_MERGE:
             self._merge()
-        for number in self._emptied:
-            self._store.remove(f"{self._computation}/p{number}")
-        chunks = {number // PAGES_A_CHUNK for number in self._dirty | self._emptied}
-        touched = {chunk for chunk in chunks if chunk < len(directory.chunks)}
-        for number in self._dirty:
-            page = self._cache[number]
-            for row in page.values():
-                if row.alone:
-                    row.state = row.timers = None
-            # one round trip a page, not a key
-            self._store.put(f"{self._computation}/p{number}", _encode(page))
-            self._chunk(number // PAGES_A_CHUNK)[number % PAGES_A_CHUNK] = least([row.minima for row in page.values()])
-        for chunk in touched:
-            minima = self._chunk(chunk)
-            self._store.put(f"{self._computation}/c{chunk}", _encode(minima))
-            directory.chunks[chunk] = least(minima)
-        changed = bool(self._dirty)  # a merge touches the page that it merges into
-        self._dirty, self._emptied = set(), set()
+        if self.minima.doubt:
+            self.minima.tighten(self._scan)
+        changed, self._changed = self._changed, {}
         return changed
 
-    def _split(self) -> None:
-        directory = self._directory
-        new = directory.pages
-        old = new - (1 << (new.bit_length() - 1))
-        page = self._page(old)
-        directory.pages += 1
-        if new % PAGES_A_CHUNK == 0:
-            self._chunks[new // PAGES_A_CHUNK] = []
-            directory.chunks.append(NOTHING)
-        self._chunk(new // PAGES_A_CHUNK).append(NOTHING)
-        moved = {key: row for key, row in page.items() if page_of(hash_key(key), directory.pages) == new}
-        for key in moved:
-            del page[key]
-        self._cache[new] = moved
-        self._dirty |= {old, new}
+    def redo(self, changes: Mapping[str, HeldRow | None]) -> None:
+        """Rows as an epoch left them; they are not changes of this one."""
+        get, put = self.get, self.put
+        for key, row in changes.items():
+            put(key, get(key), row)
+        self._changed = {}
 
-    def _merge(self) -> None:
-        directory = self._directory
-        last = directory.pages - 1
-        into = last - (1 << (last.bit_length() - 1))
-        self._page(into).update(self._page(last))
-        directory.pages -= 1
-        chunk = self._chunk(last // PAGES_A_CHUNK)
-        chunk.pop()
-        if last % PAGES_A_CHUNK == 0:
-            del self._chunks[last // PAGES_A_CHUNK]
-            directory.chunks.pop()
-            self._store.remove(f"{self._computation}/c{last // PAGES_A_CHUNK}")
-        del self._cache[last]
-        self._dirty.discard(last)
-        self._emptied.add(last)
-        self._dirty.add(into)
+    def report(self) -> Report:
+        """What is known after `settle`."""
+        return Report(self.minima.minima(), self.rows, self.timers)
 
-    def _page(self, number: int) -> Page:
-        page = self._cache.get(number)
-        if page is None:
-            stored = self._store.get(f"{self._computation}/p{number}")
-            page = self._cache[number] = {} if stored is None else _decode_page(stored)
+    # The store.
+
+    def write_back(self, most: int) -> int:
+        """Write dirty pages and large rows, up to so many; returns how many."""
+        written = 0
+        while self.dirty and written < most:
+            self._write(self.dirty.pop())
+            written += 1
+        return written + self.apart.write_back(most - written)
+
+    def checkpoint(self) -> int:
+        """Write all that is dirty, and the directory; returns how many pages and large rows were written."""
+        written = self.write_back(sys.maxsize)
+        if not self._altered:
+            return written
+        for number, page in self.decoded.items():  # a loose page is always held
+            if self.minima.loose[number]:
+                self.minima.put(number, least_of(page.values()))
+        if self.rows:
+            self._store.put(f"{self._prefix}d", _encode(Directory(self.count, self.rows, self.timers, self.minima.stored())))
+        else:
+            self._store.remove(f"{self._prefix}d")
+        self._altered = False
+        return written
+
+    def attach(self, store: Store) -> None:
+        """The same state in other hands."""
+        self._store = store
+        self.apart.attach(store)
+
+    def _write(self, number: int) -> None:
+        name = f"{self._prefix}p{number}"
+        data = _EMPTY
+        if number < self.count:
+            data = self.encoded[number] if number in self.encoded else _encode(self.decoded[number])
+        if data == _EMPTY:
+            self._store.remove(name)
+        else:
+            self._store.put(name, data)  # one round trip a page, not a key
+
+    def _fetch(self, number: int) -> Page:
+        """A page that is not held decoded. Others are let go for it first."""
+        if self._room.used > self._room.limit:
+            self._room.make()
+        return self._load(number)
+
+    def _load(self, number: int) -> Page:
+        data = self.encoded.pop(number, None)
+        if data is None:
+            data = self._store.get(f"{self._prefix}p{number}")
+        else:
+            self._room.used -= self._sizes[number]
+            self._room.encoded -= self._sizes[number]
+        page: Page = {} if data is None else _decode_page(data)
+        timed = sum([row.__class__ is Row for row in page.values()])
+        size = PAGE_OVERHEAD + (0 if data is None else len(data)) + ROW_OVERHEAD * len(page) + TIMED_OVERHEAD * timed
+        self.decoded[number], self._sizes[number] = page, size
+        self._room.used += size
         return page
 
-    def _chunk(self, number: int) -> list[Minima]:
-        chunk = self._chunks.get(number)
-        if chunk is None:
-            stored = self._store.get(f"{self._computation}/c{number}")
-            chunk = self._chunks[number] = [NOTHING] if stored is None else _decode_chunk(stored)
-        return chunk
+    # Memory.
 
-    def _alone(self, key: str) -> str:
-        return f"{self._computation}/r/{key}"
+    def let_go(self, what: int | str) -> None:
+        """The clock's hand has come to a page or a large row: it goes if it was not touched since the last time."""
+        if isinstance(what, str):
+            self.apart.let_go(what)
+        elif what in self.decoded:
+            if self._marks[what]:
+                self._marks[what] = 0
+                return
+            page = self.decoded.pop(what)
+            if self.minima.loose[what]:
+                self.minima.put(what, least_of(page.values()))
+            data = self.encoded[what] = _encode(page)
+            size = ENCODED_OVERHEAD + len(data)
+            self._room.used += size - self._sizes[what]
+            self._room.encoded += size
+            self._sizes[what] = size
+
+    def let_go_encoded(self, number: int) -> None:
+        """A page that is held as bytes goes to the store."""
+        if number in self.encoded:
+            if number in self.dirty:
+                self.dirty.discard(number)
+                self._write(number)
+            del self.encoded[number]
+            self._room.used -= self._sizes[number]
+            self._room.encoded -= self._sizes[number]
+            self._sizes[number] = 0
+
+    def held(self) -> list[int | str]:
+        """What the hand of the clock goes over: decoded pages and large rows."""
+        return [*self.decoded, *self.apart.rows]
+
+    def _grow(self, number: int, size: int) -> None:
+        self._sizes[number] += size
+        self._room.used += size
+        if self._room.used > self._room.limit:
+            self._room.make()
+
+    # Splitting and merging.
+
+    def _split(self) -> None:
+        new = self.count
+        old = new - (1 << (new.bit_length() - 1))
+        page = self.decoded[old] if old in self.decoded else self._fetch(old)
+        mask = (2 << (new.bit_length() - 1)) - 1
+        stay: Page = {}
+        go: Page = {}
+        for key, row in page.items():
+            (go if hash_key(key) & mask == new else stay)[key] = row
+        self.count += 1
+        self.minima.grow()
+        self._marks.append(1)
+        moved = self._sizes[old] * len(go) // max(1, len(page))
+        self._sizes[old] -= moved
+        self._sizes.append(moved + PAGE_OVERHEAD)
+        self._room.used += PAGE_OVERHEAD + INDEX_OVERHEAD
+        self.decoded[old], self.decoded[new] = stay, go
+        self.dirty |= {old, new}
+        self.minima.put(old, least_of(stay.values()))
+        self.minima.put(new, least_of(go.values()))
+        self._altered = True
+
+    def _merge(self) -> None:
+        last = self.count - 1
+        into = last - (1 << (last.bit_length() - 1))
+        page = self.decoded[into] if into in self.decoded else self._fetch(into)
+        page.update(self.decoded[last] if last in self.decoded else self._load(last))  # no room is made: `into` stays
+        del self.decoded[last]
+        self.count -= 1
+        self._marks.pop()
+        self._sizes[into] += self._sizes.pop() - PAGE_OVERHEAD
+        self._room.used -= PAGE_OVERHEAD + INDEX_OVERHEAD
+        self.dirty |= {into, last}
+        self.minima.put(into, least_of(page.values()))
+        self.minima.shrink()
+        self._altered = True
+
+    def _scan(self, number: int) -> Least:
+        return least_of(self.decoded[number].values())  # it is loose, so it is held

@@ -1,12 +1,15 @@
-"""From a stream to its readers: which key each of them sees a record under."""
+"""From a stream to its readers: which key each of them sees a record under, and which lane carries that key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import Any
 
 from millstream.core.codec import value_decoder
-from millstream.core.graph import InputPlan
+from millstream.core.graph import Graph, InputPlan
+from millstream.core.lanes import Lanes
+from millstream.core.parts import BYTES_PER_PART, RECORDS_PER_PART, Columns, Dealt
 
 
 class Router:
@@ -44,3 +47,75 @@ class Router:
 
 def _undecoded(stored: bytes | str) -> Any:
     raise AssertionError("a stream that is not rekeyed is not decoded to route it")
+
+
+class Dealer:
+    """Deals records to the lanes of their readers, where they are made: a lane then reads only what is its own.
+
+    Every record stands once under its own key, in a plain part; each reader with `by` gets a further part under its keys.
+    """
+
+    def __init__(self, graph: Graph, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._read_plainly = {read.stream.name for read in graph.inputs if not read.rekeyed}
+        self._routers: dict[str, list[Router]] = {}
+        for read in graph.inputs:
+            if read.rekeyed:
+                self._routers.setdefault(read.stream.name, []).append(Router(read))
+
+    def deal(self, stream: str, origin: str, major: int, columns: Columns, *, lane: int) -> list[Dealt]:
+        """The parts of some records. What no computation reads under its own key is not dealt: it stays in a part of `lane`."""
+        dealt: list[Dealt] = []
+        split = self._split(columns.keys, columns) if stream in self._read_plainly else [(lane, columns)]
+        for to, some in split:
+            dealt += [Dealt(to, stream, "", origin, major, piece) for piece in _cut(some)]
+        for router in self._routers.get(stream, ()):
+            keys, errors = router.keys(columns.keys, columns.values)
+            rekeyed = Columns(keys, columns.values, columns.timestamps, columns.minors, errors)
+            for to, some in self._split(keys, rekeyed):
+                dealt += [Dealt(to, stream, router.read.reader, origin, major, piece) for piece in _cut(some)]
+        return dealt
+
+    def _split(self, keys: Sequence[str], columns: Columns) -> list[tuple[int, Columns]]:
+        if self._lanes.count == 1:
+            return [(0, columns)]
+        carriers = list(map(self._lanes.of, keys))
+        first = carriers[0] if carriers else 0
+        if carriers.count(first) == len(carriers):  # most small epochs
+            return [(first, columns)]
+        return [(lane, _chosen(columns, [carrier == lane for carrier in carriers])) for lane in sorted(set(carriers))]
+
+
+def _chosen(columns: Columns, wanted: list[bool]) -> Columns:
+    errors = columns.errors
+    if errors:
+        places = list(compress(range(len(wanted)), wanted))
+        errors = {new: errors[old] for new, old in enumerate(places) if old in errors}
+    return Columns(
+        list(compress(columns.keys, wanted)),
+        list(compress(columns.values, wanted)),
+        list(compress(columns.timestamps, wanted)),
+        list(compress(columns.minors, wanted)),
+        errors,
+    )
+
+
+def _cut(columns: Columns) -> Iterator[Columns]:
+    """Pieces that an epoch can be bounded by: of so many records, or so many bytes, at most."""
+    count = len(columns.keys)
+    if count <= RECORDS_PER_PART and sum(map(len, columns.values)) <= BYTES_PER_PART:
+        if count:
+            yield columns
+        return
+    start = size = 0
+    for place, value in enumerate(columns.values):
+        if place > start and (place - start >= RECORDS_PER_PART or size + len(value) > BYTES_PER_PART):
+            yield _slice(columns, start, place)
+            start, size = place, 0
+        size += len(value)
+    yield _slice(columns, start, count)
+
+
+def _slice(columns: Columns, start: int, end: int) -> Columns:
+    errors = {place - start: why for place, why in columns.errors.items() if start <= place < end}
+    return Columns(columns.keys[start:end], columns.values[start:end], columns.timestamps[start:end], columns.minors[start:end], errors)

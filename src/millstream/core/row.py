@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from millstream.record import Clock, Timer
@@ -49,44 +51,74 @@ def least(minima: list[Minima]) -> Minima:
     )
 
 
-class Row(msgspec.Struct, array_like=True):
-    """State and timers stay bytes until their key is touched, so that its neighbours on the page cost little.
+END = cast(int, END_OF_TIME)  # minima are compared far more often than anything else: they are plain numbers from here on
 
-    `alone` says that state and timers are kept apart from the page because they are large.
+
+class Row(msgspec.Struct, array_like=True, gc=False):
+    """A row with timers, or with a state that expires. Never changed in place: a turn puts a new one.
+
+    Timers stay encoded until their key has its turn. `low`, `wall` and `hold` are the row's minima, as in `Minima`.
+    A row that lives apart from its page leaves one with neither state nor timers in its place there.
     """
 
-    state: bytes | None = None
-    timers: bytes | None = None
-    count: int = 0
-    minima: Minima = NOTHING
-    alone: bool = False
+    # Not frozen, although nobody changes one: making it costs half as much, and gc=False leaves the collector nothing to walk.
+    state: bytes | None
+    timers: bytes | None
+    count: int
+    low: int
+    wall: int
+    hold: int
 
-    def size(self) -> int:
-        return len(self.state or b"") + len(self.timers or b"")
+
+# What is held for a key: only its state, where it has no timers and nothing expires; that is a third of the memory.
+HeldRow = bytes | Row
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """The rows that an epoch changed, by bucket, computation and key; None for one that is gone."""
+
+    changed: dict[int, dict[str, dict[str, HeldRow | None]]]
+    rows: int
+
+    def encode(self) -> bytes:
+        """The rows part of a frame."""
+        return _encode(self.changed)
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Pending]).decode
+decode_timers = msgspec.msgpack.Decoder(list[Pending]).decode
 
 
-def timers_of(row: Row) -> dict[str, Pending]:
+def state_of(row: HeldRow | None) -> bytes | None:
+    """The state in a row; None for the initial one."""
+    return row.state if isinstance(row, Row) else row
+
+
+def timers_of(row: HeldRow | None) -> dict[str, Pending]:
     """The timers of a row by tag."""
-    return {} if row.timers is None else {pending.tag: pending for pending in _decode(row.timers)}
+    if not isinstance(row, Row) or row.timers is None:
+        return {}
+    return {pending.tag: pending for pending in decode_timers(row.timers)}
 
 
-def keep(state: bytes | None, timers: dict[str, Pending], expires: Timestamp = END_OF_TIME) -> Row | None:
+def minima_of(row: HeldRow | None) -> Minima:
+    return Minima(Timestamp(row.low), Timestamp(row.wall), Timestamp(row.hold)) if isinstance(row, Row) else NOTHING
+
+
+def keep(state: bytes | None, timers: dict[str, Pending], expires: int = END) -> HeldRow | None:
     """The row for a key after its turn; None if nothing is left to keep."""
     if not timers:
-        if state is None:
-            return None
-        return Row(state) if expires == END_OF_TIME else Row(state, minima=Minima(expires))
-    kept = list(timers.values())
-    low_watermark, wall, hold = expires, END_OF_TIME, END_OF_TIME
-    for pending in kept:
+        if state is None or expires == END:
+            return state
+        return Row(state, None, 0, expires, END, END)
+    low, wall, hold = expires, END, END
+    for pending in timers.values():
+        at, held = cast(int, pending.at), cast("int | None", pending.hold)
         if pending.wall:
-            wall = min(wall, pending.at)
-        else:
-            low_watermark = min(low_watermark, pending.at)
-        if pending.hold is not None and pending.hold < hold:
-            hold = pending.hold
-    return Row(state, _encode(kept), len(kept), Minima(low_watermark, wall, hold))
+            if at < wall:
+                wall = at
+        elif at < low:
+            low = at
+        if held is not None and held < hold:
+            hold = held
+    return Row(state, _encode(list(timers.values())), len(timers), low, wall, hold)

@@ -4,110 +4,117 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
+from millstream.core.arrivals import Arrivals
 from millstream.core.codec import StateCodec, encode_value, value_decoder
-from millstream.core.epoch import Arrivals, Header, Productions, Tally
-from millstream.core.graph import DEAD_LETTERS, NodePlan
-from millstream.core.row import Pending, Row, keep, timers_of
+from millstream.core.epoch import Header, Tally
+from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
+from millstream.core.productions import EARLIEST, LATEST, Productions, lend, no_moment, no_text
+from millstream.core.row import END, HeldRow, Pending, Row, decode_timers, keep
 from millstream.errors import RecordError, TopologyError
 from millstream.expiry import Expiry
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
-from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe, to_timestamp
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 
-EARLIEST = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
-LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
 MOST_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
 
 
-def no_moment(what: str, told: object) -> TopologyError:
-    return TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+class Reading:
+    """One stream as one computation reads it."""
 
-
-def no_text(call: str, what: str, told: object) -> TopologyError:
-    return TopologyError(f"{call}: {what} is {told!r}; a {what} is text: use str(...)")
+    def __init__(self, read: InputPlan) -> None:
+        maps = [change.apply for change in read.changes if not change.is_key]
+        self.stream, self.mapped = read.stream.name, bool(maps)
+        self.decode: Callable[[bytes], Any] = _reading(value_decoder(read.stream.value_type), maps)
 
 
 class Turn:
-    """What the engine lends a computation. Made once a worker for each computation; `begin` for each bucket and epoch.
+    """What the engine lends a computation. Made once a worker; `open` for each epoch, `begin` and `end` for each bucket in it.
 
     What a key needs is set once per key, in the instance's own dictionary: `self.state` then costs a look-up, not a call.
     """
 
     def __init__(self, plan: NodePlan) -> None:
-        self._plan = plan
+        self._plan, self.name = plan, plan.name
         self._codec = StateCodec(plan.computation)
         self._own = plan.computation.__dict__
-        self._decoders: dict[int, Callable[[bytes], Any]] = {}
-        for read in plan.inputs:
-            self._decoders[read.index] = _reading(value_decoder(read.stream.value_type), [c.apply for c in read.changes if not c.is_key])
-        self._mapped = {read.index for read in plan.inputs if any(not change.is_key for change in read.changes)}
-        self._streams_of = {read.index: read.stream.name for read in plan.inputs}
-        self._forgives = plan.errors is Errors.DEAD_LETTER
+        self._process = plan.computation.process_record
+        self._readings = {read.index: Reading(read) for read in plan.inputs}
+        self._sends_dead_letters = plan.errors is Errors.DEAD_LETTER
         self._expiry = plan.computation.expiry
+        self._outputs = [(getattr(plan.computation, attribute), attribute, stream) for attribute, stream in plan.outputs.items()]
+        only = next(iter(self._readings.values())) if len(self._readings) == 1 else None
+        # One input, and no policy that could send a record anywhere but to the code.
+        self._decode_plain = None if only is None or self._sends_dead_letters else only.decode
         self.key = ""
 
-    def begin(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
-        """Ready the computation for the keys of one bucket."""
+    def open(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
+        """The clocks of an epoch, what it brings, and where productions go."""
         self._now = header.now
         self._low_watermark = header.low_watermarks[self._plan.name].input
         self._before = header.before[self._plan.name]
+        self._clocks = cast(tuple[int, int], (self._low_watermark, self._now))
         self._arrivals, self._productions = arrivals, productions
-        self.tally = Tally()
+        self._of_packet = [[self._readings[read] for read in packet.inputs if read in self._readings] for packet in arrivals.packets]
+        decided = self._plan.late is not Late.PROCESS and arrivals.timestamps and arrivals.timestamps[0] < self._before
+        self._plain = None if arrivals.errors or decided else self._decode_plain
+        self._lent = [
+            (output, lend(self._own, attribute, productions.of(stream), productions.order)) for output, attribute, stream in self._outputs
+        ]
+
+    def begin(self) -> None:
+        """Lend the computation what it needs for the keys of one bucket."""
+        self.tally, self._letters, self._made_before = Tally(), 0, len(self._productions.order)
         own = self._own
         own["_turn"], own["now"] = self, self._now
-        for attribute in self._plan.outputs:
-            getattr(self._plan.computation, attribute)._turn = self
+        for output, produce in self._lent:
+            output.__dict__["produce"] = produce
 
     def end(self) -> None:
         """Take back all that was lent."""
         for name in ("_turn", "now", "low_watermark", "key", "state"):
             self._own.pop(name, None)
-        for attribute in self._plan.outputs:
-            getattr(self._plan.computation, attribute)._turn = None
+        for output, _ in self._lent:
+            output.__dict__.pop("produce", None)
+        self.tally.produced = len(self._productions.order) - self._made_before - self._letters
 
-    def run(self, key: str, positions: Sequence[int], row: Row | None) -> Row | None:
+    def run(self, key: str, positions: Sequence[int], row: HeldRow | None) -> HeldRow | None:
         """All that an epoch brings to one key: the arrivals at these positions, then the timers that are due."""
         codec, own = self._codec, self._own
         self.key = own["key"] = key
-        before = None if row is None else row.state
+        before: bytes | None
+        if isinstance(row, Row):
+            before = row.state
+            self._timers = {pending.tag: pending for pending in decode_timers(row.timers)} if row.timers is not None else {}
+            low, wall = row.low, row.wall
+            due = self._overdue = (low <= self._clocks[0] and low < END) or (wall <= self._clocks[1] and wall < END)
+        else:
+            before, self._timers, low = row, {}, END
+            due = self._overdue = False
+        # Decoded for each turn and encoded once: a state that was held would be another one after a recovery.
         own["state"] = codec.fresh() if before is None else self._decode_state(before)
-        self._timers = {} if row is None else timers_of(row)
         self._timers_changed = False
-        due = self._overdue = row is not None and row.minima.due(self._low_watermark, self._now)
         own["low_watermark"] = self._before
-        for position in positions:
-            self._receive(position)
+        if self._plain is None:
+            for position in positions:
+                for reading in self._of_packet[self._arrivals.packet_of[position]]:
+                    self._receive(position, reading)
+        elif positions:
+            self._receive_plain(positions, self._plain)
         if self._overdue:
             own["low_watermark"] = self._low_watermark
             self._fire()
-        expires = END_OF_TIME if self._expiry is None else self._expire(self._expiry)
+        expires = END if self._expiry is None else self._expire(self._expiry)
         after: bytes | None = self._encode_state(own["state"])
         if after == codec.initial:
-            after, expires = None, END_OF_TIME
-        if after == before and not self._timers_changed and not due and (row is None or row.minima.low_watermark <= expires):
+            after, expires = None, END
+        if after == before and not self._timers_changed and not due and (row is None or low <= expires):
             return row
         return keep(after, self._timers, expires)
 
     # What the computation calls.
-
-    def produce(self, attribute: str, value: Any, timestamp: Timestamp, key: str | None) -> None:
-        if type(timestamp) is not int:  # type: ignore[comparison-overlap]
-            raise no_moment(f"{attribute}.produce: timestamp", timestamp)
-        if not EARLIEST <= timestamp <= LATEST:
-            raise TopologyError(
-                f"{attribute}.produce: timestamp is {describe(timestamp)}, no time for a record; when the input has ended, "
-                f"self.low_watermark is ms.END_OF_TIME: use timer.at"
-            )
-        if key is None:
-            key = self.key
-        elif type(key) is not str:
-            raise no_text(f"{attribute}.produce", "key", key)
-        # Encoded now, so that a value changed later is sent as it was.
-        self._productions.add(self._plan.outputs[attribute], key, encode_value(value), timestamp)
-        self.tally.produced += 1
 
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
         if type(tag) is not str:
@@ -139,7 +146,28 @@ class Turn:
 
     # One event each.
 
-    def _receive(self, position: int) -> None:
+    def _receive_plain(self, positions: Sequence[int], decode: Callable[[bytes], Any]) -> None:
+        """The same as `_receive` for each, where nothing but the code decides what becomes of a record."""
+        arrivals, key, process, before = self._arrivals, self.key, self._process, self._before
+        values, timestamps = arrivals.values, arrivals.timestamps
+        late = 0
+        try:
+            for position in positions:
+                timestamp = timestamps[position]
+                if timestamp < before:
+                    late += 1
+                    process(Record(key, decode(values[position]), timestamp, True))
+                else:
+                    process(Record(key, decode(values[position]), timestamp))
+        except Exception as error:
+            stream = self._of_packet[arrivals.packet_of[position]][0].stream
+            raise self._failure(f"record {arrivals.id(position)} of stream {stream!r}", error) from error
+        tally = self.tally
+        tally.received += len(positions)
+        tally.applied += len(positions)
+        tally.late += late
+
+    def _receive(self, position: int, reading: Reading) -> None:
         arrivals, tally = self._arrivals, self.tally
         timestamp = arrivals.timestamps[position]
         tally.received += 1
@@ -150,34 +178,32 @@ class Turn:
                 tally.dropped += 1
                 return
         try:
-            if self._forgives:
+            if self._sends_dead_letters:
                 before = self._remember()
             if position in arrivals.errors:
                 raise ValueError(arrivals.errors[position])
             if late and isinstance(self._plan.late, str):
-                self._productions.add(self._plan.late, self.key, self._as_read(position), timestamp)
+                self._productions.add(self._plan.late, self.key, self._as_read(position, reading), timestamp)
                 tally.diverted += 1
-                tally.produced += 1
                 return
-            value = self._decoders[arrivals.inputs[position]](arrivals.values[position])
-            self._plan.computation.process_record(Record(self.key, value, timestamp, late))
-            if self._forgives:
+            self._process(Record(self.key, reading.decode(arrivals.values[position]), timestamp, late))
+            if self._sends_dead_letters:
                 self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
         except Exception as error:
-            stream, id_ = self._streams_of[arrivals.inputs[position]], arrivals.id(position)
+            stream, id_ = reading.stream, arrivals.id(position)
             failure = self._failure(f"record {id_} of stream {stream!r}", error)
-            if not self._forgives:
+            if not self._sends_dead_letters:
                 raise failure from error
             self._undo(before)
-            self._bury(failure, stream, id_, arrivals.values[position].decode(), timestamp)
+            self._send_dead_letter(failure, stream, id_, arrivals.values[position].decode(), timestamp)
             tally.dead += 1
             return
         tally.applied += 1
 
-    def _as_read(self, position: int) -> bytes:
+    def _as_read(self, position: int, reading: Reading) -> bytes:
         """The value of an arrival as its reader sees it."""
-        read, stored = self._arrivals.inputs[position], self._arrivals.values[position]
-        return encode_value(self._decoders[read](stored)) if read in self._mapped else stored
+        stored = self._arrivals.values[position]
+        return encode_value(reading.decode(stored)) if reading.mapped else stored
 
     def _fire(self) -> None:
         """Due timers in the order of their times, until none is due."""
@@ -202,44 +228,45 @@ class Turn:
                     f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
                 )
 
-    def _expire(self, expiry: Expiry[Any]) -> Timestamp:
+    def _expire(self, expiry: Expiry[Any]) -> int:
         """Let go of old entries; returns when the next ones are due."""
         try:
-            return expiry.go_through(self._own["state"], self._low_watermark)
+            return cast(int, expiry.go_through(self._own["state"], self._low_watermark))
         except Exception as error:
             raise self._failure("its entries cannot be rolled up", error) from error
 
     def _call(self, pending: Pending) -> None:
         timer = pending.timer()
         try:
-            if self._forgives:
+            if self._sends_dead_letters:
                 before = self._remember()
             self._plan.computation.process_timer(timer)
-            if self._forgives:
+            if self._sends_dead_letters:
                 self._encode_state(self._own["state"])
         except Exception as error:
             failure = self._failure(f"timer {timer.tag!r} at {describe(timer.at)}", error)
-            if not self._forgives:
+            if not self._sends_dead_letters:
                 raise failure from error
             self._undo(before)
             # At what it holds, so that it is not late for who reads it.
             timestamp = min(max(timer.at if timer.hold is None else timer.hold, EARLIEST), LATEST)
-            self._bury(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", timestamp)
+            self._send_dead_letter(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", timestamp)
 
-    # When code raises and the computation forgives, all that it did is undone and a dead letter is sent.
+    # When code raises and the computation sends dead letters, all that it did is undone and a dead letter is sent.
 
-    def _remember(self) -> tuple[bytes, dict[str, Pending], int, int, bool]:
-        return self._encode_state(self._own["state"]), dict(self._timers), len(self._productions), self.tally.produced, self._overdue
+    def _remember(self) -> tuple[bytes, dict[str, Pending], int, bool]:
+        return self._encode_state(self._own["state"]), dict(self._timers), len(self._productions.order), self._overdue
 
-    def _undo(self, before: tuple[bytes, dict[str, Pending], int, int, bool]) -> None:
-        state, self._timers, produced, self.tally.produced, self._overdue = before
+    def _undo(self, before: tuple[bytes, dict[str, Pending], int, bool]) -> None:
+        state, self._timers, produced, self._overdue = before
         self._own["state"] = self._decode_state(state)
         self._productions.cut(produced)
 
-    def _bury(self, failure: RecordError, stream: str, id_: str, value: str, timestamp: Timestamp) -> None:
+    def _send_dead_letter(self, failure: RecordError, stream: str, id_: str, value: str, timestamp: Timestamp) -> None:
         reason = f"{failure.cause}\n{failure.trace}".strip()
         letter = DeadLetter(stream, self._plan.name, self.key, id_, reason, value)
         self._productions.add(DEAD_LETTERS, self.key, encode_value(letter), timestamp)
+        self._letters += 1
 
     def _encode_state(self, state: Any) -> bytes:
         try:

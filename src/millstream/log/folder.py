@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -15,9 +16,13 @@ import msgspec
 
 from millstream.errors import LogError
 
-FORMAT = 1
+FORMAT = 2
 
 S = TypeVar("S")
+
+# How messages of the journal and of the log begin that name a file from there.
+_OF_JOURNAL = re.compile(r"(commits|merged|snapshots|segments|notes)/")
+_OF_LOG = re.compile(r"(_delta_log|\d{4}-\d\d-\d\d)/")
 
 _MENDS = [
     ((errno.ENOSPC, errno.EDQUOT), "make room and start again"),
@@ -31,9 +36,13 @@ class Pinned(msgspec.Struct, frozen=True):
     topology: str
     id: str  # tells this folder from all others, wherever something of it is delivered
     at: str
-    buckets: list[int]  # the label of each bucket, chosen so that they spread evenly over the partitions
-    partitions: int
+    buckets: int
+    lanes: int
     format: int = FORMAT
+
+
+class _Format(msgspec.Struct):
+    format: int
 
 
 class Folder:
@@ -51,21 +60,19 @@ class Folder:
         return self.path / "lock"
 
     @property
-    def manifests(self) -> Path:
-        return self.path / "manifests"
+    def journal(self) -> Path:
+        return self.path / "journal"
 
-    def table(self, name: str) -> Path:
-        return self.path / "log" / name
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
 
     def checkpoint(self, query: str) -> Path:
         return self.path / "checkpoints" / query
 
-    def consumer(self, query: str) -> Path:
-        """How far a reader of the log has come for good."""
-        return self.path / "consumers" / f"{query}.json"
-
-    def spool(self, injector: str) -> Path:
-        return self.path / "spool" / injector
+    def delivery(self, name: str) -> Path:
+        """How far a delivery has come, and the step that is open."""
+        return self.path / "deliveries" / name
 
     @property
     def run(self) -> Path:
@@ -85,21 +92,41 @@ class Folder:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if not self.pinned.exists():
                 strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words) and p.suffix != ".tmp")[:3]
-                if {"log", "checkpoints"} & {p.name for p in self.path.iterdir()}:
+                if {"log", "journal", "checkpoints"} & {p.name for p in self.path.iterdir()}:
                     raise LogError(f"{self.pinned} is missing, and the folder of a run is around it; restore it from a copy")
                 if strange:
                     raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None
-        pinned = read_json(self.pinned, Pinned)
+        pinned = self.read_pinned()
         assert pinned is not None
-        if pinned.format != FORMAT:
-            raise LogError(f"{self.path} was written in format {pinned.format}, this version knows {FORMAT}; use the version that wrote it")
         if pinned.at != str(self.path):
             raise LogError(
                 f"{self.path} was made at {pinned.at} and moved here; Spark's state holds absolute paths, so it cannot go on here: "
                 f"move it back, or link it from there"
             )
         return pinned
+
+    def read_pinned(self) -> Pinned | None:
+        """What is fixed, as it stands; None if there is nothing. Another format is refused by name."""
+        found = read_json(self.pinned, _Format)
+        if found is not None and found.format != FORMAT:
+            raise LogError(f"{self.path} was written in format {found.format}, this version knows {FORMAT}; use the version that wrote it")
+        return read_json(self.pinned, Pinned)
+
+    def located(self, message: str) -> str:
+        """A message with the whole path of the file that it begins with: whoever reads it has not our place in mind."""
+        for inner, begins in ((self.journal, _OF_JOURNAL), (self.log, _OF_LOG)):
+            if begins.match(message):
+                return f"{inner}/{message}"
+        return message
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """What is wrong with journal or log inside is told with the whole path."""
+        try:
+            yield
+        except LogError as error:
+            raise type(error)(self.located(str(error))) from error
 
     @contextmanager
     def usable(self) -> Iterator[None]:

@@ -1,55 +1,75 @@
-"""Reading a stream from its folder, without Spark."""
+"""What a stream has had, for everyone who is not the run: the log, and then the journal's tail."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
-import msgspec
 import pyarrow as pa
 
+from millstream.core.codec import value_decoder
+from millstream.core.parts import Columns, Part
 from millstream.errors import LogError
-from millstream.log.folder import Folder, Pinned, read_json
-from millstream.log.maintenance import epoch_of, live_files
-from millstream.log.staged import read_records
-from millstream.log.table import open_table
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+from millstream.journal.errors import Missing
+from millstream.journal.opening import open_ledger
+from millstream.journal.segments import SegmentReader
+from millstream.log.folder import Folder
+from millstream.log.history import position_of
+from millstream.log.reading_history import lines, python_records, records
+from millstream.record import Record
+
+V = TypeVar("V")
+TRIES = 5  # a run may log and let go of what is just read
 
 
-class Line(msgspec.Struct):
-    """A record as a line of JSON."""
+@overload
+def read(at: str | Path, stream: str, *, last: int | None = None) -> list[Record[Any]]: ...
+@overload
+def read(at: str | Path, stream: str, *, last: int | None = None, value: type[V]) -> list[Record[V]]: ...
 
-    key: str
-    value: msgspec.Raw
-    timestamp: Any
-    id: str
+
+def read(at: str | Path, stream: str, *, last: int | None = None, value: type[Any] | None = None) -> list[Record[Any]]:
+    """The records of a stream in the folder of a run, oldest epoch first, or the `last` of them; also while it runs.
+
+    Whoever has seen a record delivered finds it here. Values come as JSON has them, or as `value` where a type is given.
+
+        ms.read("run", "per-second.counts", last=10)
+    """
+    decode = value_decoder(value)
+    return list(python_records(_table(at, stream, last), decode))
 
 
 def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
     """The newest records of a stream as lines of JSON, newest last. Only as many files are read as are needed."""
+    return lines(_table(at, stream, count))
+
+
+def _table(at: str | Path, stream: str, last: int | None) -> pa.Table:
     folder = Folder(at)
-    if read_json(folder.pinned, Pinned) is None:
+    if folder.read_pinned() is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
-    tables = sorted(path.parent for path in (folder.path / "log").glob("*/_delta_log"))
-    files = [(path, file) for path in tables for file in live_files(open_table(path), path.name)]
-    of_stream = [(path, file) for path, file in files if file.stream == stream]
-    if not of_stream:
-        there = ", ".join(sorted({file.stream for _, file in files})) or "none yet"
-        raise LogError(f"no record of a stream {stream!r} is in {folder.path}; streams with records: {there}")
-    order = [("epoch", "ascending"), ("timestamp", "ascending"), ("sequence", "ascending")]
-    found: list[pa.Table] = []
-    rows, oldest = 0, None
-    for path, file in sorted(of_stream, key=lambda item: epoch_of(item[1].path), reverse=True):
-        if oldest is not None and epoch_of(file.path) < oldest:
-            break  # a file is named by the newest epoch that it holds
-        records = read_records(path / file.path)
-        found.append(records.append_column("table", pa.array([path.name] * records.num_rows, pa.string())))
-        rows += records.num_rows
-        if rows >= (count if oldest is None else 2 * count):
-            found = [pa.concat_tables(found).sort_by(order).slice(rows - count)]
-            rows, oldest = count, found[0]["epoch"][0].as_py()
-    newest = pa.concat_tables(found).sort_by(order).slice(max(0, rows - count))
-    encode = msgspec.json.Encoder().encode
-    for row in newest.to_pylist():
-        id_ = f"{row['table']}/{row['epoch']}/{row['sequence']}"
-        yield encode(Line(row["key"], msgspec.Raw(row["value"].encode()), row["timestamp"], id_))
+    if last is not None and last < 1:
+        raise LogError(f"the last {last} records: give a number of at least 1, or leave it out for all")
+    for left in reversed(range(TRIES)):
+        try:
+            with folder.naming():
+                return records(LocalDisk(folder.log), stream, last=last, tail=_tail(folder, stream))
+        except Missing:
+            if not left:
+                raise
+    raise AssertionError("the last try has raised")
+
+
+def _tail(folder: Folder, stream: str) -> Iterator[tuple[int, Columns, Part]]:
+    """What the log does not have yet."""
+    disk = LocalDisk(folder.journal)
+    commits, reader = Commits(disk), SegmentReader(disk, sleep=time.sleep)
+    logged = position_of(LocalDisk(folder.log)).upto if (folder.log / "_delta_log").exists() else 0
+    ledger = open_ledger(commits)
+    for commit in commits.span(logged + 1, ledger.number):
+        for segment, part in commit.plain_parts(stream):
+            yield commit.number, reader.part(segment, part), part

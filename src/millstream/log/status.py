@@ -7,16 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.core.backlog import Position
 from millstream.core.epoch import Tally
-from millstream.core.graph import DEAD_LETTERS, MILL
-from millstream.core.plan import Ledger, Source, read_ledger, read_source
+from millstream.core.graph import DEAD_LETTERS
+from millstream.core.ledger import Ledger, Source
+from millstream.core.low_watermark import LowWatermark
 from millstream.errors import LogError
-from millstream.log.folder import Folder, Pinned, read_json
-from millstream.log.table import newest_note, tail
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+from millstream.journal.opening import open_ledger
+from millstream.log.folder import Folder
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
-
-INJECTOR = "injector "
 
 
 class ComputationStatus(msgspec.Struct):
@@ -56,12 +56,12 @@ class Status(msgspec.Struct):
 
     topology: str
     running: bool
-    epoch: int  # the newest that is published; -1 before the first
+    epoch: int  # the newest that is committed; 0 before the first
     now: Timestamp  # the wall clock when this was asked
     computations: dict[str, ComputationStatus]
     streams: dict[str, StreamStatus]
     injectors: dict[str, InjectorStatus]
-    deliveries: dict[str, int]  # epochs of the log that are still to be looked at
+    deliveries: dict[str, int]  # epochs that each is behind the newest record of its stream
 
     @property
     def low_watermark(self) -> Timestamp:
@@ -74,42 +74,48 @@ class Status(msgspec.Struct):
 
 
 def status_of(at: str | Path) -> Status:
-    """Read from the log; nothing is started and nothing is changed."""
+    """Read from the journal; nothing is started and nothing is changed."""
     folder = Folder(at)
-    pinned = read_json(folder.pinned, Pinned)
+    pinned = folder.read_pinned()
     if pinned is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
-    found = newest_note(folder.table(MILL), MILL)
-    ledger = None if found is None else read_ledger(found[1])
-    injectors = _injectors(folder, ledger)
-    now = Timestamp(time.time_ns() // 1000)
+    with folder.naming():
+        ledger = open_ledger(Commits(LocalDisk(folder.journal))) if folder.journal.exists() else Ledger()
+    return status_from(ledger, pinned.topology, running=is_held(folder), now=Timestamp(time.time_ns() // 1000))
+
+
+def status_from(ledger: Ledger, topology: str, *, running: bool, now: Timestamp) -> Status:
+    """What a ledger says of a run."""
+    injectors = {name: _injector(ledger, name) for name in ledger.plant.injectors}
     return Status(
-        topology=pinned.topology,
-        running=is_held(folder),
-        epoch=-1 if ledger is None else ledger.plan.epoch,
+        topology=topology,
+        running=running,
+        epoch=ledger.number,
         now=now,
-        computations={} if ledger is None else _computations(ledger, now),
+        computations={name: _computation(ledger, name, now) for name in ledger.plant.computations},
         streams=_streams(ledger, injectors, now),
         injectors=injectors,
-        deliveries=_deliveries(folder),
+        deliveries={name: _behind(ledger, stream, ledger.delivered.get(name, 0)) for name, stream in ledger.plant.deliveries.items()},
     )
 
 
-def _computations(ledger: Ledger, now: Timestamp) -> dict[str, ComputationStatus]:
-    found = {}
-    for name in ledger.plan.before:  # those that took part in the last epoch; others were removed
-        lw = ledger.plan.low_watermarks[name]
-        reports = [of[name] for of in ledger.reports.values() if name in of]
-        found[name] = ComputationStatus(
-            low_watermark=lw.input,
-            output_low_watermark=lw.output,
-            lag=lag(lw.input, now),
-            tally=ledger.tallies.get(name, Tally()),
-            keys=sum(report.rows for report in reports),
-            timers=sum(report.timers for report in reports),
-            epoch=ledger.latest.get(name, -1),
-        )
-    return found
+def _computation(ledger: Ledger, name: str, now: Timestamp) -> ComputationStatus:
+    lw = ledger.low_watermarks.get(name, LowWatermark(START_OF_TIME, START_OF_TIME))
+    reports = ledger.reports.get(name, {}).values()
+    return ComputationStatus(
+        low_watermark=lw.input,
+        output_low_watermark=lw.output,
+        lag=lag(lw.input, now),
+        tally=ledger.tallies.get(name, Tally()),
+        keys=sum(report.rows for report in reports),
+        timers=sum(report.timers for report in reports),
+        epoch=ledger.latest.get(name, -1),
+    )
+
+
+def _behind(ledger: Ledger, stream: str, position: int) -> int:
+    """Epochs that lie between what a delivery has and the last that brought a record of its stream."""
+    return max(0, ledger.latest.get(stream, 0) - position)
 
 
 def lag(low_watermark: Timestamp, now: Timestamp) -> Duration | None:
@@ -117,43 +123,26 @@ def lag(low_watermark: Timestamp, now: Timestamp) -> Duration | None:
     return None if low_watermark in (START_OF_TIME, END_OF_TIME) else now - low_watermark
 
 
-def _injectors(folder: Folder, ledger: Ledger | None) -> dict[str, InjectorStatus]:
-    found = {}
-    for path in sorted((folder.path / "log").glob(f"{INJECTOR}*")):
-        note = newest_note(path, path.name)
-        source = Source() if note is None else read_source(note[1])
-        name = path.name.removeprefix(INJECTOR)
-        promised = START_OF_TIME if ledger is None else ledger.plan.promises.get(name, START_OF_TIME)
-        start = Position() if ledger is None else ledger.plan.positions.get(path.name, Position())
-        waiting = sum(file.rows for commit in tail(path, path.name, start) for file in commit.files)
-        found[name] = InjectorStatus(source.injected, source.dead, promised, source.finished, waiting, source.epoch)
-    return found
+def _injector(ledger: Ledger, name: str) -> InjectorStatus:
+    source = ledger.sources.get(name, Source())
+    waiting = sum(
+        part.records for parts in ledger.waiting.values() for _, part in parts.values() if part.stream == name and not part.reader
+    )
+    return InjectorStatus(source.injected, source.dead, ledger.promises.get(name, START_OF_TIME), source.finished, waiting, source.epoch)
 
 
-def _streams(ledger: Ledger | None, injectors: dict[str, InjectorStatus], now: Timestamp) -> dict[str, StreamStatus]:
+def _streams(ledger: Ledger, injectors: dict[str, InjectorStatus], now: Timestamp) -> dict[str, StreamStatus]:
     def stream(records: int, low_watermark: Timestamp, epoch: int) -> StreamStatus:
         return StreamStatus(records, low_watermark, lag(low_watermark, now), epoch)
 
     found = {name: stream(injector.injected, injector.low_watermark, injector.epoch) for name, injector in injectors.items()}
-    for name, count in ({} if ledger is None else ledger.produced).items():
-        assert ledger is not None
-        known = ledger.plan.low_watermarks.get(name.rpartition(".")[0])
-        found[name] = stream(count, START_OF_TIME if known is None else known.output, ledger.latest.get(name, -1))
-    dead = sum(injector.dead for injector in injectors.values())
-    if dead or DEAD_LETTERS in found:
-        bounds = [other.low_watermark for name, other in found.items() if name != DEAD_LETTERS]
-        counted = found[DEAD_LETTERS].records if DEAD_LETTERS in found else 0
-        found[DEAD_LETTERS] = stream(
-            dead + counted, min(bounds, default=START_OF_TIME), -1 if ledger is None else ledger.latest.get(DEAD_LETTERS, -1)
-        )
-    return found
-
-
-def _deliveries(folder: Folder) -> dict[str, int]:
-    found = {}
-    for path in sorted((folder.path / "consumers").glob("deliver *.json")):
-        positions = read_json(path, dict[str, Position]) or {}
-        found[path.stem.removeprefix("deliver ")] = sum(1 for table, at in positions.items() for _ in tail(folder.table(table), table, at))
+    for name, count in ledger.produced.items():
+        if name != DEAD_LETTERS:
+            known = ledger.low_watermarks.get(name.rpartition(".")[0])
+            found[name] = stream(count, START_OF_TIME if known is None else known.output, ledger.latest.get(name, -1))
+    if DEAD_LETTERS in ledger.produced:  # any computation and any injector may bring one
+        bound = min((other.low_watermark for other in found.values()), default=START_OF_TIME)
+        found[DEAD_LETTERS] = stream(ledger.produced[DEAD_LETTERS], bound, ledger.latest.get(DEAD_LETTERS, -1))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from millstream.log.staged import MICROSECONDS
+from millstream.log.parquet import MICROSECONDS
 from millstream.timestamp import Timestamp
 
 _PLAIN: dict[Any, pa.DataType] = {

@@ -1,7 +1,7 @@
 """Spark's Python daemon with its imports done before it forks: a worker then starts in milliseconds.
 
-Importing pandas, pyarrow and the mill takes two to four seconds of a core, and Spark forks a worker for every task
-that runs at once. Used in the local session that Millstream makes; any other session works without it, only slower.
+Importing pandas, pyarrow and the mill takes two to four seconds of a core. Used in the local session that Millstream makes;
+any other session works without it, only slower.
 """
 
 import gc
@@ -9,11 +9,10 @@ import importlib
 import sys
 
 NEEDED = {
-    "pyspark.worker": ["pandas", "millstream.spark.mill"],
-    "pyspark.sql.worker.write_into_data_source": ["millstream.spark.mill", "millstream.spark.inject", "millstream.spark.targets"],
-    "pyspark.sql.worker.python_streaming_sink_runner": ["millstream.spark.mill", "millstream.spark.inject", "millstream.spark.targets"],
+    "pyspark.worker": ["pandas", "millstream.spark.lanes"],
+    "pyspark.sql.worker.write_into_data_source": ["millstream.spark.injectors"],
+    "pyspark.sql.worker.python_streaming_sink_runner": ["millstream.spark.injectors"],
     "pyspark.sql.worker.create_data_source": ["millstream.spark.datasource"],
-    "pyspark.sql.worker.plan_data_source_read": ["millstream.spark.mill", "millstream.spark.deliver"],
 }
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from millstream.errors import Fenced, MillstreamError, RecordError
-from millstream.log.intact import damaged_files
+from millstream.log.checks import damaged_files
 
 # Spark hands the text of an exception on and nothing else, so the error travels inside its own text.
 _MARK = re.compile(r"<<millstream:([A-Za-z0-9+/=]+)>>")

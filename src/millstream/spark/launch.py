@@ -13,14 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.core.graph import MILL, Graph
+from millstream.core.graph import Graph
 from millstream.log.folder import Folder, Pinned
 from millstream.spark.failure import came_too_late
 from millstream.spark.options import Options
 from millstream.spark.session import query_settings
 
 AGAIN = 10  # times that one query is started again
-_WHERE = {"inject": "injector", "deliver": "delivery"}
 
 
 class Died(Exception):
@@ -33,14 +32,13 @@ class Died(Exception):
 
 @dataclass
 class Launcher:
-    """What the queries of a run have in common. They are called `mill`, `inject NAME` and `deliver NAME`, as their checkpoints are."""
+    """What the queries of a run have in common. They are called `lane N` and `inject NAME`, as their checkpoints are."""
 
     spark: SparkSession
     folder: Folder
     graph: Graph
     packed: str  # the graph, as it travels to Spark's Python processes
     pinned: Pinned
-    fence: int
     options: Options
     _starts: dict[str, Callable[[], StreamingQuery]] = field(default_factory=dict)
     _again: Counter[str] = field(default_factory=Counter)
@@ -60,6 +58,10 @@ class Launcher:
             raise Died(where(query), error, query) from error
         self._again[query] += 1
         dead.stop()  # it may be dying still, and have its name until it is gone
+        return self.relaunch(query)
+
+    def relaunch(self, query: str) -> StreamingQuery:
+        """Start one again that is gone."""
         with self.settings():
             return self._launch(query)
 
@@ -67,7 +69,7 @@ class Launcher:
     def settings(self) -> Iterator[None]:
         """What is made inside, a query or a DataFrame, has what a run needs: Spark fixes the time zone already when it makes one."""
         make_active(self.spark)
-        with query_settings(self.spark, partitions=self.pinned.partitions):
+        with query_settings(self.spark, partitions=1):
             yield
 
     def _launch(self, query: str) -> StreamingQuery:
@@ -81,7 +83,7 @@ class Launcher:
 def where(query: str) -> str:
     """A query as a message names it."""
     kind, _, name = query.partition(" ")
-    return "the mill" if query == MILL else f"{_WHERE[kind]} {name!r}"
+    return query if kind == "lane" else f"injector {name!r}"
 
 
 def _drop_unfinished(checkpoint: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from millstream.errors import LogError
+from millstream.errors import LogError, TopologyError
 from millstream.log.folder import Pinned
-from millstream.timestamp import DAY, Duration
+from millstream.timestamp import DAY, MINUTE, Duration
 
 
 class Until(enum.Enum):
@@ -17,26 +17,56 @@ class Until(enum.Enum):
 
 
 DRAINED = Until.DRAINED
+NO_LINGER = Duration(0)
 
 
 @dataclass(frozen=True)
 class Options:
     """What a run may be told; the defaults suit a laptop.
 
-    `buckets` and `partitions` are fixed when a folder is first used; None takes what is fixed, at first 16 and the number of cores.
+    `buckets` and `lanes` are fixed when a folder is first used; None takes what is fixed, at first 16 and the number of cores.
     """
 
     buckets: int | None = None
-    partitions: int | None = None
-    records_an_epoch: int = 250_000
-    bytes_an_epoch: int = 128 << 20
+    lanes: int | None = None
+    max_records_per_epoch: int = 250_000
+    max_bytes_per_epoch: int = 128 << 20
+    linger: Duration = NO_LINGER  # between the beginnings of two epochs, at least: fewer and larger ones for some milliseconds
+    checkpoint_every: Duration = 5 * MINUTE
+    lane_memory: int = 512 << 20  # bytes of rows that a lane holds at most
+    lane_timeout: Duration = 10 * MINUTE  # in one computation and key, until a lane is taken to hang
+    channel_port: int = 0  # where the planner listens on a cluster; any free one if 0
     retention: Duration | None = 7 * DAY
-    spark_words: bool = False  # Spark's own words on the terminal instead of in spark.log
+    show_spark_log: bool = False  # what Spark logs on the terminal instead of in spark.log
+
+    def __post_init__(self) -> None:
+        for name in ("buckets", "lanes"):
+            asked = getattr(self, name)
+            if asked is not None and (not isinstance(asked, int) or asked < 1):
+                raise TopologyError(f"Options({name}={asked!r}): give a whole number, at least 1, or leave it out")
+        if self.buckets is not None and self.lanes is not None and self.buckets < self.lanes:
+            raise TopologyError(
+                f"Options(buckets={self.buckets}, lanes={self.lanes}): a lane carries a bucket at least; give more buckets, or fewer lanes"
+            )
+        for name in ("max_records_per_epoch", "max_bytes_per_epoch", "lane_memory", "checkpoint_every", "lane_timeout"):
+            asked = getattr(self, name)
+            if not isinstance(asked, int) or asked < 1:
+                raise TopologyError(
+                    f"Options({name}={asked!r}): must be a positive whole number; spans are ms.Durations, such as ms.MINUTE"
+                )
+        for name in ("linger", "channel_port"):
+            asked = getattr(self, name)
+            if not isinstance(asked, int) or asked < 0:
+                raise TopologyError(f"Options({name}={asked!r}): must be a whole number, 0 or more")
+        if self.channel_port > 65535:
+            raise TopologyError(f"Options(channel_port={self.channel_port}): a port is at most 65535")
+        if self.retention is not None and (not isinstance(self.retention, int) or self.retention < 0):
+            raise TopologyError(f"Options(retention={self.retention!r}): must be a ms.Duration, 0 or more, or None to keep everything")
 
 
 def agree(pinned: Pinned, options: Options) -> None:
     """What is fixed cannot be asked for otherwise."""
-    for name, fixed, asked in (("buckets", len(pinned.buckets), options.buckets), ("partitions", pinned.partitions, options.partitions)):
+    for name, fixed, asked in (("buckets", pinned.buckets, options.buckets), ("lanes", pinned.lanes, options.lanes)):
         if asked is not None and asked != fixed:
             raise LogError(
                 f"{pinned.at} was begun with {fixed} {name}, and its state depends on it; leave out {name}={asked}, or take a new folder"

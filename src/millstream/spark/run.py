@@ -1,46 +1,44 @@
-"""A run: all queries of a topology on one folder, watched until it is stopped, drained or fails."""
+"""A run: planner, lanes, inputs and ends of a topology on one folder, watched until it is stopped, drained or fails."""
 
 from __future__ import annotations
 
-import functools
+import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.core.backlog import LogFile, Position
-from millstream.core.graph import MILL, compile_topology, table_of
-from millstream.errors import LogError, RunFailed
-from millstream.injector import FileSource, ValueSource
-from millstream.log.folder import Folder, read_json
-from millstream.log.intact import check_injector, check_log, check_spool
-from millstream.log.maintenance import Keeper, LiveFile, live_files
-from millstream.log.status import Status, status_of
-from millstream.log.table import Table, newest_version, open_table, tail
+from millstream.core.graph import compile_topology
+from millstream.errors import Fenced, LogError, RunFailed
+from millstream.injector import FileSource
+from millstream.log.checks import check_injector
+from millstream.log.folder import Folder
+from millstream.log.status import Status, status_from, status_of
+from millstream.mill.driving import wall_clock
 from millstream.spark.datasource import SOURCES
-from millstream.spark.deliver import start_delivery
+from millstream.spark.ends import Deliveries
 from millstream.spark.failure import all_words, explained
-from millstream.spark.inject import is_finished
-from millstream.spark.inputs import Inputs
+from millstream.spark.feeds import Feeds
+from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher
-from millstream.spark.mill import Settings, start_mill
+from millstream.spark.milling import Journal, Milling
 from millstream.spark.options import DRAINED, Options, Until, agree
-from millstream.spark.owner import Lock, pin, refuse_if_held, take_over
-from millstream.spark.planner import MillState
+from millstream.spark.owner import Lock, own, pin, refuse_if_held
 from millstream.spark.session import cores, session_for
 from millstream.spark.ship import pack
+from millstream.spark.writing import Writer
 from millstream.topology import Topology
 
-WATCH = 0.25  # seconds between two looks at the queries
-MAINTAIN = 2.0  # seconds between two looks at the tables
+log = logging.getLogger("millstream")
+
+WATCH_INTERVAL = 0.5  # seconds between two looks at the queries
+NOTES_INTERVAL = 1.0  # seconds between two looks for notes whose message was lost
 BUCKETS = 16
-PATIENCE = 120.0  # seconds that stop() waits for the epoch under way
+STOP_TIMEOUT = 120.0  # seconds that stop() waits for checkpoints, for the log and for deliveries
 
 
 class Run:
@@ -55,7 +53,6 @@ class Run:
         self._halting = threading.Event()  # stop() or drain() has taken over from the watcher
         self._closing = threading.Event()
         self._looking = threading.Lock()
-        self._queries: dict[str, StreamingQuery] = {}  # the mill's and the deliveries'
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
             raise LogError(
@@ -63,21 +60,34 @@ class Run:
                 "give it a folder of its own"
             )
         refuse_if_held(self._folder)
-        words = None if options.spark_words else self._folder.words
+        words = None if options.show_spark_log else self._folder.words
         self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         with self._folder.usable(), ExitStack() as undo:
             undo.callback(_if_java_lives, self._lock.release)
             if pinned is None:
-                partitions = options.partitions or cores(self._spark)
-                pinned = pin(self._folder, self._graph, buckets=options.buckets or max(BUCKETS, partitions), partitions=partitions)
+                pinned = pin(
+                    self._folder, self._graph.name, buckets=options.buckets or BUCKETS, lanes=options.lanes or lanes_for(self._spark)
+                )
             agree(pinned, options)
-            self._check()
-            self._fence = take_over(self._folder, self._graph)
-            self._keepers = [self._keeper(table) for table in self._graph.tables]
-            self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, self._fence, options)
-            self._inputs = Inputs(self._launcher, run=uuid.uuid4().hex, must_end=until is DRAINED)
-            undo.callback(_if_java_lives, self._stop_queries)
+            self._pinned = pinned
+            self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, options)
+            journal = Journal(self._folder, self._graph, pinned)
+            ledger = journal.check()
+            for name, injection in self._graph.injections.items():
+                source = ledger.sources.get(name)
+                if isinstance(injection.source, FileSource) and (source is None or not source.finished):
+                    check_injector(self._folder, name, -1 if source is None else source.batch, files=True)
+            self._mill = Milling(self._launcher, journal, host=channel_host(self._spark))
+            undo.callback(_if_java_lives, self._mill.close)
+            own(self._folder, self._mill.fence)
+            planner = self._mill.thread
+            self._deliveries = Deliveries(self._graph, self._folder, journal, planner, self._mill.fence)
+            self._writer = Writer(self._graph, self._folder, journal, planner, options, self._mill.fence)
+            undo.callback(self._writer.end)
+            planner.watchers += [self._deliveries.on_commit, self._writer.on_commit]
+            self._feeds = Feeds(self._launcher, planner, self._injector_settings, must_end=until is DRAINED)
+            undo.callback(_if_java_lives, self._feeds.stop)
             with self._launcher.settings():
                 self._start()
             undo.pop_all()
@@ -88,15 +98,26 @@ class Run:
 
     def status(self) -> Status:
         """Low watermarks, lags, counts, timers, epochs: of every computation and stream."""
-        return status_of(self._folder.path)
+        planner = self._mill.thread
+        if planner.ended.is_set():
+            return status_of(self._folder.path)
+        topology = self._graph.name
+        try:
+            found = planner.ask(lambda machine: status_from(machine.ledger, topology, running=self.active, now=wall_clock()))
+        except Exception:
+            if not planner.ended.is_set():
+                raise
+            return status_of(self._folder.path)  # it ended while it was asked; why is for `wait` to raise
+        assert isinstance(found, Status)
+        return found
 
     def stop(self) -> None:
-        """Finish the epoch under way, publish it, and stop. A later run on the same folder goes on from there."""
-        self._halt("stopping", self._finish_epoch)
+        """Commit the open epoch, checkpoint every lane, deliver what is committed, and stop. A later run goes on from there."""
+        self._halt("stopping", self._stop_inputs)
 
     def drain(self) -> None:
         """Take in what the sources have now, mill and deliver it all, then stop. Unbounded inputs are not ended: they can go on later."""
-        self._halt("draining", self._finish_all)
+        self._halt("draining", self._drain_inputs)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until the run has ended; raises what made it fail. False if the time is over first."""
@@ -118,122 +139,79 @@ class Run:
 
     # Starting.
 
-    def _check(self) -> None:
-        """Look the folder over before anything in it is changed."""
-        check_log(self._folder, injectors=self._graph.injections, deliveries=self._graph.deliveries)
-        for name, injection in self._graph.injections.items():
-            if is_finished(Table(self._folder.table(table_of(name)), table_of(name), 0)):
-                continue
-            if isinstance(injection.source, FileSource | ValueSource):
-                check_injector(self._folder, name, files=True)
-            if isinstance(injection.source, ValueSource):
-                check_spool(self._folder, name)
-
-    def _keeper(self, table: str) -> Keeper:
-        deliveries = self._graph.deliveries.items()
-        readers = [MILL, *(f"deliver {name}" for name, told in deliveries if table in self._graph.stream_of(told.stream).tables)]
-        return Keeper(self._folder, table, readers=readers, retention=self._options.retention, fence=self._fence)
-
     def _start(self) -> None:
         try:
-            self._inputs.start()
-            self._launch(MILL, functools.partial(start_mill, self._spark, self._settings()))
-            for name, delivery in self._graph.deliveries.items():
-                stream = self._graph.stream_of(delivery.stream)
-                start = functools.partial(start_delivery, self._spark, delivery, stream, self._folder, graph=self._launcher.packed)
-                self._launch(f"deliver {name}", start)
+            self._writer.start()
+            self._deliveries.start()
+            self._mill.start()
+            self._feeds.start()
         except Died as died:
             raise self._failed(died) from died.error
 
-    def _launch(self, query: str, start: Callable[..., StreamingQuery]) -> None:
-        self._queries[query] = self._launcher.launch(query, functools.partial(start, name=self._launcher.called(query)))
-
-    def _settings(self) -> Settings:
-        return Settings(
-            folder=str(self._folder.path),
-            fence=self._fence,
-            buckets=self._launcher.pinned.buckets,
-            parallelism=self._spark.sparkContext.defaultParallelism,
-            records=self._options.records_an_epoch,
-            size=self._options.bytes_an_epoch,
+    def _injector_settings(self, name: str) -> InjectorSettings:
+        return InjectorSettings(
+            journal=str(self._folder.journal),
+            checkpoint=str(self._folder.checkpoint(f"inject {name}")),
+            fence=self._mill.fence,
+            injector=name,
             graph=self._launcher.packed,
+            lanes=self._pinned.lanes,
+            buckets=self._pinned.buckets,
+            address=self._mill.address,
+            secret=self._mill.secret,
         )
 
     # Watching.
 
     def _watch(self) -> None:
-        maintained = time.monotonic()
+        noted = time.monotonic()
         while not self._closing.is_set():
             try:
                 with self._looking:
                     self._look()
-                if time.monotonic() - maintained >= MAINTAIN and not self._closing.is_set():
-                    for keeper in self._keepers:
-                        keeper.look_after()
-                    maintained = time.monotonic()
+                if time.monotonic() - noted >= NOTES_INTERVAL:
+                    noted = time.monotonic()
+                    for name in list(self._feeds.queries):
+                        self._mill.thread.take_notes(name)
             except Died as died:
                 self._fail(died)
             except Exception as error:
                 self._fail(Died("the run", error))
-            self._closing.wait(WATCH)
+            self._mill.thread.ended.wait(WATCH_INTERVAL)
 
     def _look(self) -> None:
-        """Once around: has a query died, has an input ended, is all done?"""
+        """Once around: has something died, has an input ended, is all done?"""
         if self._halting.is_set():
             return
-        self._look_at_queries()
-        self._inputs.look()
-        if (
-            self._until is DRAINED
-            and not self._inputs.queries
-            and self._mill_says(lambda state: state.drained)
-            and self._quiet()
-            and not self._undelivered()
-        ):
+        self._look_for_failures()
+        self._feeds.look()
+        if self._until is DRAINED and self._feeds.ended and self._is_drained():
+            self._finish()
             self._end()
 
-    def _look_at_queries(self) -> None:
-        for name, query in self._queries.items():
-            if not query.isActive:
-                self._queries[name] = self._launcher.again(name, query, query.exception() or RuntimeError("the query ended by itself"))
+    def _look_for_failures(self) -> None:
+        self._mill.look()
+        self._deliveries.look(lambda where, error: Died(where, error))
+        self._writer.look(lambda where, error: Died(where, error))
 
-    def _quiet(self) -> bool:
-        """The mill has looked at everything and nothing is due."""
-        newest = {table: newest_version(self._folder.table(table)) for table in self._graph.tables}
-        return self._mill_says(
-            lambda state: state.idle and state.waiting == 0 and all(state.seen.get(t, -1) >= v for t, v in newest.items())
-        )
+    def _is_drained(self) -> bool:
+        return bool(self._mill.thread.ask(lambda planner: planner.drained)) and not self._behind()
 
-    def _mill_says(self, question: Callable[[MillState], bool]) -> bool:
-        state = read_json(self._folder.run / "mill.json", MillState)
-        return state is not None and state.fence == self._fence and question(state)
-
-    def _undelivered(self) -> list[str]:
-        """Deliveries that have not taken all of their stream yet."""
-        behind = []
-        for name, delivery in self._graph.deliveries.items():
-            stream = self._graph.stream_of(delivery.stream)
-            positions = read_json(self._folder.consumer(f"deliver {name}"), dict[str, Position])
-            for table in stream.tables:
-                path = self._folder.table(table)
-                if positions is None or positions.get(table, Position()) == Position():  # not begun: all that the table holds
-                    ahead: list[LogFile | LiveFile] = [*live_files(open_table(path), table)]
-                else:
-                    ahead = [file for commit in tail(path, table, positions[table]) for file in commit.files]
-                if any(file.stream == stream.name and file.rows for file in ahead):
-                    behind.append(name)
-                    break
-        return behind
+    def _behind(self) -> list[str]:
+        """Deliveries, and the log, that have not all that is committed."""
+        newest = self._mill.thread.planner.ledger.number
+        return [*self._deliveries.behind(newest), *self._writer.behind(newest)]
 
     # Ending.
 
-    def _halt(self, where: str, finish: Callable[[], None]) -> None:
+    def _halt(self, where: str, finish_inputs: Callable[[], None]) -> None:
         """Take over from the watcher, finish what is to be finished, and end; only once."""
         with self._looking:
             self._halting.set()
         if not self._ended.is_set():
             try:
-                finish()
+                finish_inputs()
+                self._finish()
                 self._end()
             except Died as died:
                 self._fail(died)
@@ -241,23 +219,37 @@ class Run:
                 self._fail(Died(where, error))
         self._raise()
 
-    def _finish_epoch(self) -> None:
-        self._inputs.stop()
-        (self._folder.run / "stop").touch()
-        self._wait_for(lambda: self._mill_says(lambda state: state.stopped), PATIENCE)
+    def _stop_inputs(self) -> None:
+        self._feeds.stop()
 
-    def _finish_all(self) -> None:
-        self._inputs.drain()
-        self._wait_for(lambda: self._quiet() and not self._undelivered(), None)
+    def _drain_inputs(self) -> None:
+        self._feeds.drain()
+        self._wait_for(lambda: bool(self._mill.thread.ask(lambda planner: planner.idle)) and not self._behind(), None)
+
+    def _finish(self) -> None:
+        """Checkpoints of every lane, then log and deliveries up to the last commit, then the last commit of all."""
+        planner = self._mill.thread
+        planner.tell(lambda machine, at: machine.on_stop(at))
+        self._wait_for(lambda: bool(planner.ask(lambda machine: machine.stopped)), STOP_TIMEOUT)
+        newest = planner.planner.ledger.number
+        late = [*self._deliveries.stop(newest, STOP_TIMEOUT), *self._writer.stop(newest, STOP_TIMEOUT)]
+        self._look_for_failures()
+        planner.ask(lambda machine: None)  # positions that were said are heard
+        planner.tell(lambda machine, at: machine.on_close(at))
+        planner.ask(lambda machine: None)
+        if late:
+            log.warning("%s did not get all that is committed within %.0f s; the next run goes on there", ", ".join(late), STOP_TIMEOUT)
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Until it holds, or the time is over."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        pause = 0.01
         while not condition():
-            self._look_at_queries()
+            self._look_for_failures()
             if deadline is not None and time.monotonic() > deadline:
                 return
-            time.sleep(WATCH)
+            self._mill.thread.ended.wait(pause)
+            pause = min(2 * pause, WATCH_INTERVAL)
 
     def _fail(self, died: Died) -> None:
         if self._failure is None:
@@ -265,29 +257,20 @@ class Run:
         self._end()
 
     def _failed(self, died: Died) -> RunFailed:
-        newer = f"a newer run owns {self._folder.path}; this one stops"
-        cause = newer if self._overtaken() else cause_of(died, self._folder)  # whatever it met first
+        cause = cause_of(died, self._folder)
+        if isinstance(died.error, Fenced):
+            cause = f"a newer run owns {self._folder.path}; this one stops"
         return RunFailed(cause, all_words(died.error), None if self._words is None else str(self._words))
-
-    def _overtaken(self) -> bool:
-        try:
-            return Table(self._folder.table(MILL), MILL, self._fence).fence() > self._fence
-        except LogError:
-            return False  # a damaged table is what is told already
-
-    def _stop_queries(self) -> None:
-        self._inputs.stop()
-        for query in self._queries.values():
-            query.stop()
 
     def _end(self) -> None:
         if self._ended.is_set():
             return
         self._closing.set()
-        if threading.current_thread() is not self._watcher:
-            self._watcher.join()  # it may be looking after a table, and must not do so without the lock
         try:
-            self._stop_queries()
+            self._feeds.stop()
+            self._deliveries.stop(0, 0.0)
+            self._writer.end()
+            self._mill.close()
             self._lock.release()
         except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
             self._failure = self._failure or self._failed(Died("the end of the run", error))
@@ -301,9 +284,23 @@ class Run:
 
 def cause_of(died: Died, folder: Folder) -> str:
     try:
-        return explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query))
+        return folder.located(explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query)))
     except Exception as error:  # whoever looks for the file to blame may stumble over it; the run must end all the same
         return f"{died.where} stopped: {died.error}; what is to blame could not be looked for: {error}"
+
+
+def lanes_for(spark: SparkSession) -> int:
+    """As many as there are slots, but for two that inputs need now and then."""
+    slots = cores(spark)
+    if slots < 2:
+        raise LogError(f"the session has {slots} slot, and a lane and the inputs take 3 at least; give it local[3], or more cores")
+    return max(1, slots - 2)
+
+
+def channel_host(spark: SparkSession) -> str | None:
+    """Where lanes find the planner: a Unix socket on this machine, or the driver's own address on a cluster."""
+    local = (spark.sparkContext.master or "").startswith("local") and "local-cluster" not in (spark.sparkContext.master or "")
+    return None if local else spark.sparkContext.getConf().get("spark.driver.host")
 
 
 def _if_java_lives(deed: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -45,6 +46,8 @@ LOCAL_CHECKPOINTS = {
     )
 }
 
+SPARE_SLOTS = 2  # a lane has a slot for as long as it runs, and the inputs need one now and then
+
 PYTHON = Path(__file__).with_name("python.sh")
 
 JAVA_NEEDED = (
@@ -69,6 +72,11 @@ def session_for(
         words = None
     if "connect" in type(spark).__module__:
         raise MillstreamError("Millstream does not run through Spark Connect: it needs a SparkSession of the driver's own process")
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise MillstreamError(
+            "spark.speculation is on in this session: Spark would begin a second attempt of every lane, which is a long task by "
+            "intention; switch it off"
+        )
     for source in sources:
         try:
             spark.dataSource.register(source)
@@ -115,7 +123,7 @@ def _local(words: Path | None) -> SparkSession:
     require_java()
     builder = (
         SparkSession.builder.appName("millstream")
-        .master("local[*]")
+        .master(f"local[{(os.cpu_count() or 1) + SPARE_SLOTS}]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.killEnabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -128,13 +136,25 @@ def _local(words: Path | None) -> SparkSession:
     )
     if words is None:
         with _environment(), _interrupts_as_they_are(), _java_has_words(None):
-            return builder.getOrCreate()
+            return _ends_quietly(builder.getOrCreate())
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
     with _environment(), _interrupts_as_they_are(), _java_has_words(words), _standard_error_to(words):
-        return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        return _ends_quietly(builder.config("spark.ui.showConsoleProgress", "false").getOrCreate())
+
+
+def _ends_quietly(spark: SparkSession) -> SparkSession:
+    """PySpark and Py4J print tracebacks when Java goes before they do; that Java is gone is told by us, if it matters.
+
+    Who has told logging where Py4J's words are to go has them there still.
+    """
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+    return spark
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from typing import Any
 from pyspark import cloudpickle
 
 from millstream.core.graph import Graph
-from millstream.core.mill import Mill
 from millstream.injector import FileSource, Format, Source
 
 
@@ -25,10 +24,15 @@ def pack(graph: Graph) -> str:
     """The graph as text for an option of a data source, without what has its place in the driver only."""
     injections = {name: replace(injection, source=_portable(injection.source)) for name, injection in graph.injections.items()}
     portable = replace(graph, injections=injections, deliveries={})
+    return base64.b64encode(zlib.compress(pickled(portable), 1)).decode()
+
+
+def pickled(what: Any) -> bytes:
+    """For another process of this run: the user's own classes travel by value."""
     buffer = io.BytesIO()
     with _by_value(_own_modules()):
-        _Pickler(buffer).dump(portable)  # type: ignore[no-untyped-call]
-    return base64.b64encode(zlib.compress(buffer.getvalue(), 1)).decode()
+        _Pickler(buffer).dump(what)  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
 
 
 def _own_modules() -> list[ModuleType]:
@@ -70,12 +74,6 @@ def unpack(packed: str) -> Graph:
     # It was pickled by the driver of this very run: nothing from outside comes this way.
     graph: Graph = cloudpickle.loads(zlib.decompress(base64.b64decode(packed)))
     return graph
-
-
-@functools.lru_cache(maxsize=8)
-def mill_of(packed: str) -> Mill:
-    """The mill with its decoders, made once in each process."""
-    return Mill(unpack(packed))
 
 
 def _portable(source: Source[object]) -> Source[object]:

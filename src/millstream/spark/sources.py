@@ -15,8 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DateType, IntegralType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection, ValueSource
-from millstream.log.folder import Folder
+from millstream.injector import DataFrameSource, Explicit, FileSource, Format, Injection
 
 # Spark passes over files that are a week older than the newest it has seen, and forgets those it has read a week after that:
 # a copy that keeps its old time would be lost, and an old file that is touched would be read twice. None are too old here.
@@ -25,14 +24,12 @@ OLDEST = {"maxFileAge": "36500d"}
 TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
-def frame_of(spark: SparkSession, injection: Injection, folder: Folder, *, most: int) -> DataFrame:
+def frame_of(spark: SparkSession, injection: Injection, *, most: int) -> DataFrame:
     """What the query of an injector starts from: the column `value`, and `_key`, `_timestamp` and so on where they are columns.
 
-    At most `most` bytes of files are read in one epoch.
+    At most `most` bytes of files are read in one batch.
     """
     source = injection.source
-    if isinstance(source, ValueSource):
-        return _text(spark, str(folder.spool(injection.name)), "*.jsonl", most, cleanSource="delete")
     if isinstance(source, FileSource):
         return _with_columns(_files(spark, injection, source, most), injection)
     assert isinstance(source, DataFrameSource)

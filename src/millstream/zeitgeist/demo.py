@@ -20,7 +20,7 @@ from millstream.zeitgeist.traffic import SEED, generate
 V = TypeVar("V")
 
 WANTED = 0.9  # of precision and of recall
-PACE = ms.Options(records_an_epoch=80_000, bytes_an_epoch=5 << 20)  # several epochs, so that one sees them pass
+PACE = ms.Options(max_records_per_epoch=80_000, max_bytes_per_epoch=5 << 20)  # several epochs, so that one sees them pass
 
 
 def play(at: Path, *, seed: int | None = None) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def draw(path: Path, comparisons: Iterable[ms.Record[Comparison]], result: Score
     """Write the picture as a PNG. `comparisons` is all that the detector compared, in any order."""
     histories: dict[str, History] = {}
     for record in sorted(comparisons, key=lambda record: int(record.timestamp)):
-        histories.setdefault(record.key, []).append(replace(record, timestamp=ms.floor(record.timestamp, HOUR)))
+        histories.setdefault(record.key, []).append(ms.Record(record.key, record.value, ms.floor(record.timestamp, HOUR)))
     shown = choose(histories, result)
     figure = Figure(figsize=(15, 2.6 * len(shown) + 1.8), dpi=110, layout="constrained")
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,14 +65,20 @@ class Traffic:
             yield Query(self.texts[text], ms.to_datetime(at))
 
     def write(self, folder: Path, *, files: int = FILES) -> None:
-        """The events as `files` files of JSON lines, named in the order of arrival, and the truth as `truth.json`."""
+        """The events as `files` files of JSON lines, named in the order of arrival, and the truth as `truth.json`.
+
+        Their times are a second apart: Spark takes files in the order of their times, and knows milliseconds only.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         heads = [f'{{"text":{msgspec.json.encode(text).decode()},"at":"' for text in self.texts]
         moments = np.datetime_as_string(self.at.astype("datetime64[us]"), timezone="UTC").tolist()
         lines = [f'{heads[text]}{moment}"}}\n' for text, moment in zip(self.text.tolist(), moments, strict=True)]
         cuts = [number * len(lines) // files for number in range(files + 1)]
+        first = time.time() - files
         for number, (start, end) in enumerate(pairwise(cuts)):
-            (folder / f"{number:03}.jsonl").write_text("".join(lines[start:end]), encoding="utf-8")
+            path = folder / f"{number:03}.jsonl"
+            path.write_text("".join(lines[start:end]), encoding="utf-8")
+            os.utime(path, (first + number, first + number))
         (folder / "truth.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.truth)))
 
 

@@ -1,0 +1,225 @@
+"""How long a record takes from the generator's `yield` to the first line of a delivered function.
+
+Three rounds of: a bare query of Spark's (a Python source and sink that do nothing around an empty state processor), whose
+cycle is the measure; then ours, with a checkpoint of each lane in it; beside it, two synced writes of 2 kB once a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import millstream as ms
+
+WARM_UP = 30.0  # seconds
+
+
+def bare(base: Path, seconds: float) -> dict[str, float]:
+    """The cycle of a query that does nothing, in milliseconds."""
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    from bench.counts import session
+
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:
+            return {"n": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+            return {"n": start["n"] + 1}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(0)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            yield pa.record_batch([pa.array([1], pa.int32())], names=["n"])
+
+    class Writer(DataSourceStreamArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+        def commit(self, messages: list[Any], batchId: int) -> None:
+            pass
+
+        def abort(self, messages: list[Any], batchId: int) -> None:
+            pass
+
+    class Nothing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "nothing"
+
+        def schema(self) -> str:
+            return "n INT"
+
+        def streamReader(self, schema: Any) -> Reader:
+            return Reader()
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Writer:
+            return Writer()
+
+    class Empty(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._state = handle.getMapState("rows", "name STRING", "content BINARY")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            for _ in rows:
+                pass
+            yield pd.DataFrame({"n": [1]})
+
+        def close(self) -> None:
+            pass
+
+    spark = session()
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    spark.dataSource.register(Nothing)
+    rows = spark.readStream.format("nothing").load().groupBy("n").transformWithStateInPandas(Empty(), "n INT", "Append", "None")
+    query = rows.writeStream.format("nothing").option("checkpointLocation", str(base / "bare")).start()
+    while (query.lastProgress or {"batchId": 0})["batchId"] < 5:
+        time.sleep(0.1)
+    first, began = query.lastProgress["batchId"], time.monotonic()  # type: ignore[index]
+    time.sleep(seconds)
+    cycle = 1000 * (time.monotonic() - began) / max(1, query.lastProgress["batchId"] - first)  # type: ignore[index]
+    query.stop()
+    return {"cycle": cycle}
+
+
+@dataclass(frozen=True)
+class Event:
+    key: str
+    at: int
+    n: int
+
+
+class Count(ms.Computation[int]):
+    out: ms.Output[Event]
+
+    def process_record(self, record: ms.Record[Event]) -> None:
+        self.state += 1
+        self.out.produce(record.value, timestamp=record.timestamp)
+
+
+def ours(base: Path, seconds: float, rate: int, hops: int, busy: float) -> dict[str, float]:
+    """Percentiles of the latency, in milliseconds, and of two synced writes beside it."""
+
+    def values(taken: int) -> Iterator[Event]:
+        n, began = taken, time.time()
+        while time.time() - began < WARM_UP + seconds:
+            due = taken + int((time.time() - began) * rate)
+            while n < due:
+                yield Event(f"k{n % 1000}", time.time_ns() // 1000, n)
+                n += 1
+            time.sleep(0.001)
+
+    waits: list[tuple[float, float]] = []
+
+    def take(step: int, records: list[ms.Record[Event]]) -> None:
+        now = time.time_ns() // 1000
+        waits.extend((now / 1e6, (now - record.value.at) / 1000) for record in records)
+        end = time.perf_counter() + busy * 0.01
+        while time.perf_counter() < end:
+            sum(range(100))
+
+    topology = ms.Topology("latency")
+    stream: ms.Stream[Event] = topology.inject(
+        "in",
+        ms.values(values, Event),
+        key=lambda event: event.key,
+        timestamp=lambda event: ms.Timestamp(event.at),
+        low_watermark=ms.BoundedDisorder(ms.SECOND),
+    )
+    for hop in range(hops):
+        count = Count()
+        topology.compute(f"count{hop}", count).reads(stream)
+        stream = count.out
+    topology.deliver("out", stream, ms.function(take))
+    synced: list[float] = []
+    over = threading.Event()
+    sampler = threading.Thread(target=_sample, args=(base / "synced", synced, over))
+    sampler.start()
+    options = ms.Options(checkpoint_every=ms.Duration(int(max(20.0, seconds * 0.6) * 1e6)))
+    began = time.time()
+    run = ms.start(topology, at=base / "mill", options=options, until=ms.DRAINED)
+    run.wait()
+    over.set()
+    sampler.join()
+    begin = min(when for when, _ in waits) + WARM_UP
+    counted = sorted(wait for when, wait in waits if when >= begin)
+    first = min(when for when, _ in waits) - began
+    found = {f"p{p}": _percentile(counted, p) for p in (50, 95, 99, 100)}
+    return {**found, "records": len(counted), "synced": statistics.median(synced), "first": first}
+
+
+def _sample(path: Path, found: list[float], over: threading.Event) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    while not over.wait(1.0):
+        began = time.perf_counter()
+        for _ in range(2):
+            os.write(handle, b"x" * 2048)
+            os.fdatasync(handle)
+        found.append(1000 * (time.perf_counter() - began))
+    os.close(handle)
+
+
+def _percentile(ordered: list[float], percent: int) -> float:
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else float("nan")
+
+
+def _measure(base: Path, *arguments: object) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.latency", str(base), *map(str, arguments)]
+    out = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def main(*, seconds: float = 300.0, rounds: int = 3) -> None:
+    """Print each round, as ratios to the bare cycle of the same round."""
+    cases = {
+        "one computation, 200 records/s": (200, 1, 0.0),
+        "three computations": (200, 3, 0.0),
+        "5,000 records/s": (5_000, 1, 0.0),
+        "a function that computes half of the time": (200, 1, 0.5),
+    }
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
+            base = Path(folder)
+            cycle = _measure(base, "bare", min(60.0, seconds))["cycle"]
+            print(f"round {number + 1}: bare cycle {cycle:.0f} ms", flush=True)
+            for name, (rate, hops, busy) in cases.items():
+                place = base / str(len(os.listdir(base)))
+                place.mkdir()
+                long = seconds if name.startswith("one") else min(60.0, seconds)
+                got = _measure(place, "ours", long, rate, hops, busy)
+                shares = ", ".join(f"{p} {got[p]:.1f} ms = 1/{cycle / got[p]:.1f}" for p in ("p50", "p95", "p99"))
+                longest = f"longest {got['p100']:.0f} ms = {got['p100'] / cycle:.1f} cycles"
+                writes = f"two synced writes {got['synced']:.2f} ms (p50 is {got['p50'] / got['synced']:.1f} of them)"
+                print(f"  {name}: {shares}, {longest}; {writes}; first after {got['first']:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("base", type=Path)
+    parser.add_argument("what")
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("more", nargs="*")
+    told = parser.parse_args()
+    if told.what == "bare":
+        print(json.dumps(bare(told.base, told.seconds)))
+    else:
+        rate, hops, busy = told.more
+        print(json.dumps(ours(told.base, told.seconds, int(rate), int(hops), float(busy))))

@@ -1,0 +1,267 @@
+"""Planning an epoch on the journal: which parts it takes, how far the low watermarks move, which timers may be due."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from millstream.core.epoch import Header
+from millstream.core.graph import Graph
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Ledger, Minimum, Reader, Source, SourceChange
+from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, is_idle, next_idle, promise, solve
+from millstream.core.parts import Part
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much an epoch takes at most; one part is always taken, or nothing would ever move."""
+
+    records: int
+    size: int
+
+
+class Waiting(NamedTuple):
+    """A part that no commit has taken, and the epoch that named it."""
+
+    epoch: int
+    segment: str
+    part: Part
+
+
+class _Queue:
+    """Parts of one stream for one lane and, where it has parts of its own, one reader; in the order in which they came."""
+
+    __slots__ = ("computations", "falling", "injected", "parts")
+
+    def __init__(self, computations: tuple[str, ...], *, injected: bool) -> None:
+        self.computations, self.injected = computations, injected
+        self.parts: deque[Waiting] = deque()
+        self.falling: deque[Waiting] = deque()  # those that are older than all that follow them: the first is the oldest of all
+
+    def add(self, waiting: Waiting) -> None:
+        self.parts.append(waiting)
+        oldest = waiting.part.oldest
+        while self.falling and self.falling[-1].part.oldest >= oldest:
+            self.falling.pop()
+        self.falling.append(waiting)
+
+    def take(self) -> Waiting:
+        taken = self.parts.popleft()
+        if self.falling[0] is taken:
+            self.falling.popleft()
+        return taken
+
+    def order(self) -> tuple[bool, int, Timestamp, str, int]:
+        """What is under way is finished before new input is let in; inputs advance side by side in event time."""
+        head = self.parts[0]
+        return self.injected, 0 if self.injected else head.epoch, head.part.oldest, head.part.stream, head.part.lane
+
+
+class Backlog:
+    """Parts that no commit has taken. Taking and asking cost by the streams that have some, not by how much waits."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._injectors = graph.injections
+        self._readers: dict[tuple[str, str], tuple[str, ...]] = {}  # by stream and reader (none: the plain ones)
+        for read in graph.inputs:
+            place = (read.stream.name, read.reader if read.rekeyed else "")
+            self._readers[place] = (*self._readers.get(place, ()), read.computation)
+        self._queues: dict[tuple[int, str, str], _Queue] = {}  # only those that have parts
+        self.records = self.size = self.parts = 0
+
+    def add(self, waiting: Waiting) -> None:
+        part = waiting.part
+        readers = self._readers.get((part.stream, part.reader))
+        if readers is None:
+            return  # whoever read it is gone
+        place = (part.lane, part.stream, part.reader)
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = _Queue(readers, injected=part.origin in self._injectors)
+        queue.add(waiting)
+        self._count(part, 1)
+
+    def take(self, limits: Limits, here: Collection[int]) -> list[Waiting]:
+        """Parts for the next epoch, of the lanes that are here, up to the limits."""
+        taken: list[Waiting] = []
+        records = size = 0
+        able = {place: queue for place, queue in self._queues.items() if place[0] in here}
+        while able:
+            place, queue = min(able.items(), key=lambda item: item[1].order()) if len(able) > 1 else next(iter(able.items()))
+            part = queue.parts[0].part
+            if taken and (records + part.records > limits.records or size + part.length > limits.size):
+                break
+            taken.append(queue.take())
+            records, size = records + part.records, size + part.length
+            self._count(part, -1)
+            if not queue.parts:
+                del able[place], self._queues[place]
+        return taken
+
+    def give_back(self, taken: Iterable[Waiting]) -> None:
+        """What an epoch took that was aborted stands first again."""
+        again = sorted(taken, key=lambda waiting: (waiting.epoch, waiting.segment, waiting.part.offset))
+        places = {(waiting.part.lane, waiting.part.stream, waiting.part.reader) for waiting in again}
+        behind = [waiting for place in places if place in self._queues for waiting in self._queues.pop(place).parts]
+        for waiting in behind:
+            self._count(waiting.part, -1)
+        for waiting in (*again, *behind):
+            self.add(waiting)
+
+    def oldest(self) -> dict[str, Timestamp]:
+        """The oldest record that waits for each computation, where any does."""
+        found: dict[str, Timestamp] = {}
+        for queue in self._queues.values():
+            oldest = queue.falling[0].part.oldest
+            for name in queue.computations:
+                if oldest < found.get(name, END_OF_TIME):
+                    found[name] = oldest
+        return found
+
+    def readers(self, part: Part) -> tuple[str, ...]:
+        """The computations that a part is for."""
+        return self._readers.get((part.stream, part.reader), ())
+
+    def lanes(self) -> set[int]:
+        """The lanes that something waits for."""
+        return {place[0] for place in self._queues}
+
+    def _count(self, part: Part, sign: int) -> None:
+        self.records += sign * part.records
+        self.size += sign * part.length
+        self.parts += sign
+
+
+class Plan(NamedTuple):
+    """An epoch before it runs."""
+
+    header: Header
+    promises: dict[str, Timestamp]
+    taken: list[Waiting]
+    due: dict[str, list[int]]  # by computation, the buckets in which a timer may be due
+
+
+def plan_epoch(
+    graph: Graph,
+    ledger: Ledger,
+    minima: Mapping[str, Minimum],
+    backlog: Backlog,
+    sources: Mapping[str, Source],
+    *,
+    clock: Timestamp,
+    limits: Limits,
+    lanes: Lanes,
+    here: Collection[int],
+    always: bool = False,
+) -> Plan | None:
+    """The next epoch; None if nothing is due.
+
+    It is due when a lane that is here has records or a due timer, when the promise of an injector moves the low watermark of
+    one of its readers, or when all low watermarks have reached the end of time and no commit says so yet. What waits for a
+    lane that is away keeps the low watermarks back and makes nothing due. `always` makes an epoch due all the same.
+    """
+    now = max(ledger.now, clock)
+    taken = backlog.take(limits, here)
+    # Who is silent is asked by the clock that the marks are stamped with, not by the epochs': it may have been set back.
+    promises = {
+        name: promised(sources.get(name), ledger.promises.get(name, START_OF_TIME), injection.low_watermark.idle_after, clock)
+        for name, injection in graph.injections.items()
+    }
+    delivered: dict[str, Timestamp] = {}
+    for waiting in taken:
+        oldest = waiting.part.oldest
+        for name in backlog.readers(waiting.part):
+            if oldest < delivered.get(name, END_OF_TIME):
+                delivered[name] = oldest
+    undelivered = backlog.oldest()
+    bounds = {}
+    for name, node in graph.nodes.items():
+        last = ledger.low_watermarks.get(name)
+        bounds[name] = Bounds(
+            producers=node.producers,
+            promised=min([promises[injector] for injector in node.injectors], default=END_OF_TIME),
+            undelivered=undelivered.get(name, END_OF_TIME),
+            delivered=delivered.get(name, END_OF_TIME),
+            held=minima[name].all.hold if name in minima else END_OF_TIME,
+            last=START_OF_TIME if last is None else last.input,
+        )
+    low_watermarks = solve(bounds)
+    due = _due(low_watermarks, minima, now, lanes, here)
+    moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in graph.nodes.items())
+    over = ended(low_watermarks) and not low_watermarks.items() <= ledger.low_watermarks.items()
+    if not (taken or due or moved or over or always):
+        return None
+    header = Header(ledger.number + 1, now, low_watermarks, {name: known.last for name, known in bounds.items()})
+    return Plan(header, promises, taken, due)
+
+
+def _due(
+    low_watermarks: Mapping[str, LowWatermark], minima: Mapping[str, Minimum], now: Timestamp, lanes: Lanes, here: Collection[int]
+) -> dict[str, list[int]]:
+    due: dict[str, list[int]] = {}
+    for name, lw in low_watermarks.items():
+        known = minima.get(name)
+        if known is not None and known.all.due(lw.input, now):
+            buckets = [b for b, least in known.of_bucket.items() if least.due(lw.input, now) and lanes.of_bucket[b] in here]
+            if buckets:
+                due[name] = sorted(buckets)
+    return due
+
+
+def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:
+    """Nothing will come any more: every low watermark stands at the end of time."""
+    return bool(low_watermarks) and all(lw.output == END_OF_TIME for lw in low_watermarks.values())
+
+
+def promised(source: Source | None, last: Timestamp, idle_after: Duration | None, clock: Timestamp) -> Timestamp:
+    """What an injector promises now."""
+    if source is None:
+        return last
+    return promise(source.marks, last=last, finished=source.finished, idle_after=idle_after, now=clock)
+
+
+def next_silence(graph: Graph, sources: Mapping[str, Source], clock: Timestamp) -> Timestamp:
+    """When the silence of a partition may move a promise, though nothing comes."""
+    return min(
+        (
+            next_idle(source.marks, idle_after=graph.injections[name].low_watermark.idle_after, now=clock)
+            for name, source in sources.items()
+            if name in graph.injections
+        ),
+        default=END_OF_TIME,
+    )
+
+
+def hear(source: Source, complete: Mapping[str, Timestamp], *, clock: Timestamp, idle_after: Duration | None) -> SourceChange:
+    """Partitions of a source spoke: their marks move on, never back; those that are idle are forgotten, for they may come and go."""
+    moved: dict[str, Mark] = {}
+    for partition, upto in complete.items():
+        old = source.marks.get(partition)
+        moved[partition] = Mark(upto if old is None else advance(old.complete, upto), clock)
+    forgotten = [] if idle_after is None else [p for p, mark in source.marks.items() if p not in moved and is_idle(mark, idle_after, clock)]
+    return SourceChange(marks=moved, forgotten=forgotten)
+
+
+def listen_anew(sources: Mapping[str, Source], *, clock: Timestamp) -> None:
+    """Silence counts only while somebody listened: nobody did before this moment, so every partition has spoken just now."""
+    for source in sources.values():
+        source.marks = {partition: Mark(mark.complete, max(mark.heard, clock)) for partition, mark in source.marks.items()}
+
+
+def readers_of(graph: Graph, known: Mapping[str, Reader], *, since: int) -> dict[str, Reader | None]:
+    """What a start changes in the readers that the ledger knows: those that came begin with epoch `since`; those that are gone go.
+
+    One that reads under other keys than before, by its code, goes on: what waits keeps the key it was dealt under.
+    """
+    changes: dict[str, Reader | None] = dict.fromkeys(known)
+    for read in graph.inputs:
+        old = known.get(read.reader)
+        if old is not None and old.rekeyed == read.rekeyed:
+            del changes[read.reader]
+        else:
+            changes[read.reader] = Reader(read.stream.name, read.rekeyed, since)
+    return changes

@@ -1,0 +1,101 @@
+"""What computations produce in an epoch, as columns by stream; and the `produce` that their outputs have while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from millstream.core.codec import encode_value
+from millstream.core.parts import Columns
+from millstream.errors import TopologyError
+from millstream.timestamp import Timestamp, describe, to_timestamp
+
+EARLIEST = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
+LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
+BUCKET_SHIFT = 40  # the minor of a production's id is bucket << 40 | n
+
+
+def no_moment(what: str, told: object) -> TopologyError:
+    return TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+
+
+def no_text(call: str, what: str, told: object) -> TopologyError:
+    return TopologyError(f"{call}: {what} is {told!r}; a {what} is text: use str(...)")
+
+
+class Made:
+    """The records of one stream."""
+
+    __slots__ = ("keys", "minors", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.values: list[bytes] = []
+        self.timestamps: list[Timestamp] = []
+        self.minors: list[int] = []
+
+
+class Productions:
+    """The records that a lane produces in an epoch. Their ids count over all streams of a bucket."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Made] = {}
+        self.order: list[Made] = []  # of the bucket at hand: the stream of each record, in the order in which they were made
+
+    def of(self, stream: str) -> Made:
+        found = self._streams.get(stream)
+        if found is None:
+            found = self._streams[stream] = Made()
+        return found
+
+    def add(self, stream: str, key: str, value: bytes, timestamp: Timestamp) -> None:
+        made = self.of(stream)
+        made.keys.append(key)
+        made.values.append(value)
+        made.timestamps.append(timestamp)
+        self.order.append(made)
+
+    def cut(self, length: int) -> None:
+        """Forget what was produced in this bucket after the first `length` records."""
+        for made in self.order[length:]:
+            made.keys.pop()
+            made.values.pop()
+            made.timestamps.pop()
+        del self.order[length:]
+
+    def number(self, bucket: int) -> None:
+        """The bucket is done: its records get their ids."""
+        for minor, made in enumerate(self.order, bucket << BUCKET_SHIFT):
+            made.minors.append(minor)
+        self.order.clear()
+
+    def columns(self) -> dict[str, Columns]:
+        return {name: Columns(made.keys, made.values, made.timestamps, made.minors) for name, made in self._streams.items() if made.keys}
+
+
+def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made]) -> Callable[..., None]:
+    """`produce` for an output of a computation whose own dictionary this is: what it needs is bound, so a call is four appends."""
+    add_key, add_value, add_timestamp, add = made.keys.append, made.values.append, made.timestamps.append, order.append
+    encode, earliest, latest = encode_value, EARLIEST, LATEST
+
+    def produce(value: Any, *, timestamp: Timestamp, key: str | None = None) -> None:
+        if timestamp.__class__ is not int:  # type: ignore[comparison-overlap]
+            raise no_moment(f"{attribute}.produce: timestamp", timestamp)
+        if not earliest <= timestamp <= latest:
+            raise TopologyError(
+                f"{attribute}.produce: timestamp is {describe(timestamp)}, no time for a record; when the input has ended, "
+                f"self.low_watermark is ms.END_OF_TIME: use timer.at"
+            )
+        if key is None:
+            key = own["key"]
+        elif key.__class__ is not str:
+            raise no_text(f"{attribute}.produce", "key", key)
+        # Encoded now, so that a value changed later is sent as it was; and first, for what cannot be encoded leaves no trace.
+        data = encode(value)
+        add_key(key)
+        add_value(data)
+        add_timestamp(timestamp)
+        add(made)
+
+    return produce

@@ -1,0 +1,1 @@
+"""Planner, lanes and what is between them. Knows no Spark."""

@@ -1,0 +1,372 @@
+"""The planner's thread: sockets, the journal and the clock around the machine."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Commit
+from millstream.core.parts import Frame
+from millstream.core.route import Dealer
+from millstream.errors import MillstreamError
+from millstream.journal.commits import Commits, Snapshot
+from millstream.journal.notes import Note, Notes
+from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
+from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Warn, Write
+from millstream.mill.channel import Channel, Closed, Listener, admit
+from millstream.mill.messages import Busy, Failed, Join, Noted, Report, Returned, decode_from_lane, encode_message
+from millstream.mill.noted import frames_of
+from millstream.mill.planner import Planner
+from millstream.timestamp import Timestamp
+
+log = logging.getLogger("millstream")
+
+Event = Callable[[Planner, Moment], list[Action]]
+
+
+class Ended(MillstreamError):
+    """The planner has ended the run; `kind` is the class of what it met."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Watcher(Protocol):
+    """Who is told of every commit once it is durable."""
+
+    def __call__(self, commit: Commit) -> None: ...
+
+
+def wall_clock() -> Timestamp:
+    return Timestamp(time.time_ns() // 1000)
+
+
+class PlannerThread(threading.Thread):
+    """Waits for lanes and for events of other threads; never polls. Each loop: hear, decide, act."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        commits: Commits,
+        listener: Listener,
+        secret: bytes,
+        *,
+        clock: Callable[[], Timestamp] = wall_clock,
+        before_join: Callable[[int], None] = lambda lane: None,
+    ) -> None:
+        """`before_join` syncs what Spark has written of a lane's checkpoint (rule 14)."""
+        super().__init__(name="millstream plans", daemon=True)
+        self.planner, self._commits, self._listener, self._secret = planner, commits, listener, secret
+        self._clock, self._before_join = clock, before_join
+        self.disk = commits.disk
+        self.notes = Notes(commits.disk)
+        self.room = threading.Event()  # sources may be read
+        self.room.set()
+        self.watchers: list[Watcher] = []
+        self._inbox: deque[Event] = deque()
+        self._channels: dict[int, Channel] = {}
+        self._greeted: set[Channel] = set()  # the planner is to hear of them
+        self._numbers = 0
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._sleeping = False
+        self._wait: float | None = 0.0
+        self._ending = threading.Event()
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        self._chores: deque[Callable[[], None]] = deque()
+        self._chore = threading.Event()
+        self.turns = 0  # loops so far: a test waits for one after its own event
+
+    # For other threads.
+
+    def tell(self, event: Event) -> None:
+        """Have an event heard by the planner, in its own thread."""
+        self._inbox.append(event)
+        if self._sleeping:
+            self._nudge()
+
+    def ask(self, question: Callable[[Planner], object], timeout: float = 60.0) -> object:
+        """An answer of the planner, given in its own thread."""
+        answered = threading.Event()
+        answer: list[object] = []
+
+        def event(planner: Planner, at: Moment) -> list[Action]:
+            answer.append(question(planner))
+            answered.set()
+            return []
+
+        self.tell(event)
+        deadline = time.monotonic() + timeout
+        while not answered.wait(0.05):
+            if self.ended.is_set() or time.monotonic() > deadline:
+                raise self.error or TimeoutError("the planner does not answer")
+        return answer[0]
+
+    def feed(self, fed: Fed) -> None:
+        """A source brings something."""
+        self.tell(lambda planner, at: planner.on_fed(fed, at))
+
+    def take_notes(self, injector: str) -> None:
+        """Feed the notes that a Spark query has left and no commit has taken. Whoever finds one twice does no harm."""
+        taken = self.planner.pending.sources[injector].batch if injector in self.planner.pending.sources else -1
+        while (note := self.notes.next(injector, taken)) is not None:
+            taken = note.batch
+            finished = True if note.finished else None
+            frames = self._frames_of(note)
+            self.feed(Fed(injector, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
+
+    def _frames_of(self, note: Note) -> list[Frame]:
+        plant = self.planner.ledger.plant
+        return frames_of(
+            note,
+            fence=self.planner.ledger.fence,
+            dealer=Dealer(self.planner.graph, Lanes(plant.buckets, plant.lanes)),
+            reader=SegmentReader(self.disk, sleep=time.sleep),
+            writer=SegmentWriter(self.disk, "noted", lambda: uuid.uuid4().hex),
+        )
+
+    def end(self) -> None:
+        """No more events are heard; returns when the thread has ended."""
+        self._ending.set()
+        self._nudge()
+        if self.ident is None:  # something else failed before it was started
+            self._listener.close()
+        elif threading.current_thread() is not self:
+            self.join()
+
+    def _nudge(self) -> None:
+        with suppress(OSError):  # it is awake, or gone
+            self._wake.send(b"!")
+
+    # The thread.
+
+    def run(self) -> None:
+        threading.Thread(target=self._listen, name="millstream listens", daemon=True).start()
+        chores = threading.Thread(target=self._do_chores, name="millstream tidies", daemon=True)
+        chores.start()
+        try:
+            self._tick()
+            while not self._ending.is_set():
+                self._loop()
+        except BaseException as error:  # the run watches for it: a thread has nobody to raise to
+            self.error = error
+        finally:
+            self.ended.set()
+            self._listener.close()
+            for channel in [*self._channels.values(), *self._greeted]:  # a lane that is not let go would wait for ever
+                channel.close()
+            self._chore.set()
+            chores.join()
+            self._selector.close()
+            self._wake.close()
+            self._woken.close()
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock(), time.monotonic())
+
+    def _loop(self) -> None:
+        self._sleeping = True
+        ready = self._selector.select(0.0 if self._inbox else self._wait)
+        self._sleeping = False
+        for key, _ in ready:
+            if key.data is None:
+                self._woken.recv(4096)
+            else:
+                self._hear(key.data)
+        while self._inbox:
+            self._act(self._inbox.popleft()(self.planner, self._moment()))
+        self._tick()
+        if self.planner.has_room != self.room.is_set():
+            self.room.set() if self.planner.has_room else self.room.clear()
+        self.turns += 1
+
+    def _tick(self) -> None:
+        """What is due is done; then it is known how long to wait, from the same moment on: in between nothing may become due unseen."""
+        at = self._moment()
+        self._act(self.planner.on_tick(at))
+        self._wait = self.planner.next_tick(at)
+
+    def _hear(self, connection: int) -> None:
+        channel = self._channels.get(connection)
+        if channel is None:
+            return
+        try:
+            messages = channel.take()
+        except Closed:
+            self._close(connection)
+            self._act(self.planner.on_lost(connection, self._moment()))
+            return
+        for message in messages:
+            try:
+                said = decode_from_lane(message)
+            except msgspec.DecodeError as error:
+                log.warning("a lane said what cannot be read: %s", error)
+                self._close(connection)
+                self._act(self.planner.on_lost(connection, self._moment()))
+                return
+            at = self._moment()
+            match said:
+                case Report():
+                    self._act(self.planner.on_report(connection, said, at))
+                case Failed():
+                    self._act(self.planner.on_failed(connection, said, at))
+                case Busy():
+                    self._act(self.planner.on_busy(connection, said, at))
+                case Returned():
+                    self._act(self.planner.on_returned(connection, said, at))
+                case Join():
+                    pass  # said once, before it was let in
+
+    def _act(self, actions: list[Action]) -> None:
+        todo = deque(actions)
+        while todo:
+            match todo.popleft():
+                case Send(connection, message):
+                    self._send(connection, encode_message(message), todo)
+                case Close(connection):
+                    self._close(connection)
+                case Write(commit):
+                    todo.extend(self._write(commit))
+                case Remove(segments, notes):
+                    self._later(lambda segments=segments, notes=notes: self._remove(segments, notes))  # type: ignore[misc]
+                case Fold(_, needed_from):
+                    snapshot = Snapshot.of(self.planner.ledger)
+                    self._later(lambda snapshot=snapshot, needed=needed_from: self._fold(snapshot, needed))  # type: ignore[misc]
+                case Look(otherwise):
+                    newer = self._commits.read(self.planner.ledger.number + 1) is not None
+                    if newer or self._commits.newest_snapshot() > self.planner.ledger.number:
+                        raise Ended("Fenced", "a newer run owns the folder; this one stops")
+                    raise Ended("LogError", otherwise)
+                case End(kind, message):
+                    raise Ended(kind, message)
+                case Warn(message):
+                    log.warning(message)
+
+    def _send(self, connection: int, message: bytes, todo: deque[Action]) -> None:
+        channel = self._channels.get(connection)
+        if channel is None:
+            return
+        try:
+            channel.send(message)
+        except Closed:
+            self._close(connection)
+            todo.extend(self.planner.on_lost(connection, self._moment()))
+
+    def _write(self, commit: Commit) -> list[Action]:
+        if not self._commits.create(commit):
+            return self.planner.on_taken()
+        actions = self.planner.on_committed(self._moment())
+        for watcher in self.watchers:
+            watcher(commit)
+        return actions
+
+    def _close(self, connection: int) -> None:
+        channel = self._channels.pop(connection, None)
+        if channel is not None:
+            self._selector.unregister(channel.socket)
+            channel.close()
+
+    # Beside it.
+
+    def _listen(self) -> None:
+        while (channel := self._listener.accept()) is not None:
+            threading.Thread(target=self._greet, args=(channel,), name="millstream greets", daemon=True).start()
+
+    def _greet(self, channel: Channel) -> None:
+        """A stranger proves that he knows the secret, and says who he is; only then the planner hears of him."""
+        try:
+            if not admit(channel, self._secret):
+                channel.close()
+                return
+            message = channel.receive(10.0)
+            join = None if message is None else decode_from_lane(message)
+            if isinstance(join, Noted):
+                self._answer(channel, join)
+                return
+            if not isinstance(join, Join):
+                channel.close()
+                return
+            self._before_join(join.lane)
+            epoch = join.state.at.epoch
+            commit = self._commits.id_of(epoch) if epoch else None
+        except (Closed, msgspec.DecodeError) as error:
+            log.warning("somebody who wanted to be a lane: %s", error)
+            channel.close()
+            return
+        except BaseException as error:
+            self.error = self.error or error
+            channel.close()
+            self.tell(_raiser(error))
+            return
+
+        def event(planner: Planner, at: Moment) -> list[Action]:
+            self._numbers += 1
+            self._channels[self._numbers] = channel
+            self._greeted.discard(channel)
+            self._selector.register(channel.socket, selectors.EVENT_READ, self._numbers)
+            return planner.on_join(self._numbers, join, commit, at)
+
+        self._greeted.add(channel)
+        self.tell(event)
+        if self.ended.is_set():
+            channel.close()
+
+    def _answer(self, channel: Channel, noted: Noted) -> None:
+        """A sink has left a note; it is answered when there is room for more."""
+        self.take_notes(noted.injector)
+        while not self.room.wait(0.2) and not self.ended.is_set():
+            pass
+        with suppress(Closed):
+            channel.send(b"")
+        channel.close()
+
+    def _later(self, chore: Callable[[], None]) -> None:
+        self._chores.append(chore)
+        self._chore.set()
+
+    def _do_chores(self) -> None:
+        """Merging and removing, beside the path of epochs. What is declared free may as well go after the next start."""
+        while True:
+            self._chore.wait()
+            self._chore.clear()
+            while self._chores:
+                try:
+                    self._chores.popleft()()
+                except BaseException as error:
+                    self.tell(_raiser(error))
+                    return
+            if self.ended.is_set():
+                return
+
+    def _remove(self, segments: list[str], notes: list[str]) -> None:
+        for segment in segments:
+            self._commits.disk.forget(segment_path(segment))
+            self._commits.disk.remove(segment_path(segment))
+        for note in notes:
+            self.notes.remove(note)
+
+    def _fold(self, snapshot: Snapshot, needed_from: int) -> None:
+        self._commits.compact(snapshot)
+        self._commits.drop_merged(needed_from)
+
+
+def _raiser(error: BaseException) -> Event:
+    def event(planner: Planner, at: Moment) -> list[Action]:
+        raise error
+
+    return event

@@ -1,0 +1,126 @@
+"""A lane: all computations of its buckets, epoch after epoch, on rows that it holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.core.arrivals import Packet, gather
+from millstream.core.graph import Graph
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Checkpoint, Identity
+from millstream.core.mill import Mill
+from millstream.core.parts import Dealt, Frame
+from millstream.core.route import Dealer
+from millstream.errors import MillstreamError
+from millstream.journal.segments import SegmentReader, SegmentWriter
+from millstream.mill.held import Held, decode_changes
+from millstream.mill.messages import NO_TRY, Failed, GoAway, Join, Redo, Report, Returned, Run, TakeCheckpoint, ToLane, Welcome, WriteBack
+
+PAGES_AT_ONCE = 16  # written back in an idle moment: about a millisecond
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(Checkpoint).decode
+
+
+class Lane:
+    """Hears what the planner says, and answers. No thread, no socket: whoever has them calls it.
+
+    When an epoch fails, or the planner is lost, what it holds is thrown away and comes back by redo; there is no undo.
+    """
+
+    def __init__(self, graph: Graph, number: int, lanes: Lanes, held: Held, writer: SegmentWriter, reader: SegmentReader) -> None:
+        self.number, self.held = number, held
+        self._writer, self._reader = writer, reader
+        self.mill = Mill(graph, lanes.bucket)
+        self._dealer = Dealer(graph, lanes)
+        self._injectors = frozenset(graph.injections)
+        self.state = Checkpoint()
+        self.own: Identity | None = None  # of what it holds: kept over a checkpoint only if Spark gives back the very same
+        self.finished = False  # it returns now
+        self.writing_back = False
+        self._running = False
+
+    def join(self, attempt: int, process: str) -> Join:
+        """With the state that the store has. What is held from before is kept only if it is of that very checkpoint (rule 11)."""
+        stored = self.held.identity()
+        self.state = Checkpoint() if stored is None else _decode_state(stored)
+        if self.own != self.state.at:
+            self.held.forget()
+        self.own, self.finished, self.writing_back = None, False, False
+        return Join(self.number, attempt, self.state, process)
+
+    def hear(self, message: ToLane) -> Report | Failed | Returned | None:
+        """What it answers, if anything."""
+        match message:
+            case Welcome():
+                return self._try_to_redo(message.redo)
+            case Run():
+                self._running = True
+                try:
+                    return self._run(message)
+                finally:
+                    self._running = False
+            case WriteBack():
+                self.writing_back = True
+            case TakeCheckpoint():
+                return self._try_to_redo(message.redo) or self._checkpoint(message.at)
+            case GoAway():
+                self.finished = True
+        return None
+
+    @property
+    def at_hand(self) -> tuple[str, str] | None:
+        """The computation and key that run now; None between epochs."""
+        return self.mill.at_hand if self._running else None
+
+    def rest(self) -> bool:
+        """An idle moment: some dirty pages are written back, once a checkpoint was announced. Whether there are more."""
+        return self.writing_back and self.held.write_back(PAGES_AT_ONCE) == PAGES_AT_ONCE
+
+    def _redo(self, redo: list[Redo]) -> None:
+        """Changed rows of committed epochs, physically: no user code runs."""
+        if redo:
+            frames = ((each.epoch, Frame(each.segment, self.number, [], each.rows)) for each in redo)
+            self.held.redo(decode_changes(rows) for _, rows in self._reader.rows_of(frames))
+
+    def _try_to_redo(self, redo: list[Redo]) -> Failed | None:
+        """Outside an epoch: what cannot be read ends the run, for another attempt would not read it either."""
+        try:
+            self._redo(redo)
+        except MillstreamError as error:
+            self.held.forget()
+            return Failed(redo[-1].epoch, NO_TRY, type(error).__name__, str(error))
+        return None
+
+    def _run(self, message: Run) -> Report | Failed:
+        epoch = message.header.epoch
+        try:
+            self._redo(message.redo)
+            packets = [
+                Packet(given.inputs, given.part.stream, given.part.origin, given.part.major, self._reader.part(given.segment, given.part))
+                for given in message.given
+            ]
+            outcome = self.mill.run(message.header, gather(packets, self._injectors), message.due, self.held)
+            dealt: list[Dealt] = []
+            for stream, columns in outcome.productions.items():
+                if columns.keys:
+                    dealt += self._dealer.deal(stream, stream, epoch, columns, lane=self.number)
+            rows = outcome.changes.encode() if outcome.changes.rows else None
+            frame = None
+            if dealt or rows is not None:
+                frame = self._writer.append(dealt, rows=rows, row_count=outcome.changes.rows, lane=self.number)
+        except MemoryError:
+            self.held.forget()
+            return Failed(
+                epoch, message.try_number, MemoryError.__name__, f"epoch {epoch} does not fit into the memory of lane {self.number}"
+            )
+        except MillstreamError as error:
+            self.held.forget()
+            return Failed(epoch, message.try_number, type(error).__name__, str(error))
+        return Report(epoch, message.try_number, frame, outcome.summaries)
+
+    def _checkpoint(self, at: Identity) -> Returned:
+        pages = self.held.checkpoint(_encode(Checkpoint(at, self.state.at)))
+        self._writer.roll()
+        self.own, self.finished = at, True
+        return Returned(at, pages)

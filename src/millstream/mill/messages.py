@@ -1,0 +1,114 @@
+"""What planner and lanes say to each other."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.core.epoch import Header, Summary
+from millstream.core.ledger import Checkpoint, Identity
+from millstream.core.parts import Frame, Part
+from millstream.core.parts import Redo as Redo
+
+
+class Given(msgspec.Struct, array_like=True, frozen=True):
+    """A part that an epoch brings to a lane, and the inputs that get it."""
+
+    inputs: tuple[int, ...]
+    segment: str
+    part: Part
+
+
+# What a lane says.
+
+
+class Join(msgspec.Struct, tag=True, frozen=True):
+    """A lane is there, with the state that Spark gave it. The greatest attempt of a lane is the one that counts (rule 5)."""
+
+    lane: int
+    attempt: int
+    state: Checkpoint
+    process: str  # host and process id, for people
+
+
+class Report(msgspec.Struct, tag=True):
+    """A lane has run its part of an epoch, and its frame is synced."""
+
+    epoch: int
+    try_number: int  # the one that the plan named: the number of an aborted epoch is used again
+    frame: Frame | None
+    summaries: list[Summary]
+
+
+NO_TRY = 0  # tries count from 1
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """An epoch cannot be run: user code raised, or the lane itself met something. It fails its task afterwards."""
+
+    epoch: int
+    try_number: int  # `NO_TRY` if it was to be redone
+    kind: str  # the name of the error's class
+    message: str
+
+
+class Busy(msgspec.Struct, tag=True, frozen=True):
+    """Once a second while an epoch runs: the computation and key at hand."""
+
+    computation: str
+    key: str
+
+
+class Returned(msgspec.Struct, tag=True, frozen=True):
+    """Everything is written back; the lane returns, and Spark commits its batch."""
+
+    at: Identity
+    pages: int
+
+
+class Noted(msgspec.Struct, tag=True, frozen=True):
+    """A batch of an injector's query has left its note. Said by its sink, which waits for an answer: that is the back-pressure."""
+
+    injector: str
+
+
+# What the planner says. Each says up to where is committed, and what the lane must redo first (rule 7).
+
+
+class Welcome(msgspec.Struct, tag=True, frozen=True):
+    committed: int
+    redo: list[Redo]
+
+
+class Run(msgspec.Struct, tag=True):
+    """Run this epoch."""
+
+    try_number: int
+    header: Header
+    given: list[Given]
+    due: dict[str, list[int]]
+    committed: int
+    redo: list[Redo]
+
+
+class WriteBack(msgspec.Struct, tag=True, frozen=True):
+    """A checkpoint comes soon: write dirty pages back in idle moments."""
+
+
+class TakeCheckpoint(msgspec.Struct, tag=True, frozen=True):
+    """Write back everything as of this commit and return."""
+
+    at: Identity
+    committed: int
+    redo: list[Redo]
+
+
+class GoAway(msgspec.Struct, tag=True, frozen=True):
+    """Return at once, with nothing written."""
+
+
+FromLane = Join | Report | Failed | Busy | Returned | Noted
+ToLane = Welcome | Run | WriteBack | TakeCheckpoint | GoAway
+
+encode_message = msgspec.msgpack.Encoder().encode
+decode_from_lane = msgspec.msgpack.Decoder(FromLane).decode
+decode_to_lane = msgspec.msgpack.Decoder(ToLane).decode

@@ -1,0 +1,396 @@
+"""The planner: which epoch runs next, on which lanes, and when it is committed.
+
+A state machine: events in, actions out, time in the events. The rules that it keeps stand by number in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from millstream.core.graph import Graph
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Commit, Identity, Ledger, Minimum, Plant
+from millstream.core.parts import Frame
+from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, plan_epoch, readers_of
+from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Write
+from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Join, Redo, Report, Returned, Run, TakeCheckpoint, Welcome, WriteBack
+from millstream.mill.opened import Opened
+from millstream.mill.pending import Pending, live_sources
+from millstream.mill.retention import needed_from
+from millstream.mill.seats import Seat
+from millstream.mill.watching import next_tick, watch
+
+TOGETHER = "journal and checkpoints belong together: restore both from one copy"
+MEMORY = "It may be killed for lack of memory: give lanes less (lane_memory), or epochs (max_records_per_epoch), or the machine more"
+
+
+def first_commit(graph: Graph, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment) -> Commit:
+    """What a run says before it does anything: it owns the folder now, and this is its code (rule 1)."""
+    number = ledger.number + 1
+    since = {name: _begins(name, stream, ledger) for name, stream in plant.deliveries.items() if stream in plant.unkept}
+    return Commit(
+        number=number,
+        id=id_,
+        before=ledger.id,
+        fence=fence,
+        now=max(ledger.now, at.clock),
+        readers=readers_of(graph, ledger.readers, since=number + 1),
+        delivered={name: None for name in ledger.delivered if name not in plant.deliveries},
+        plant=msgspec.structs.replace(plant, since=since),
+    )
+
+
+def _begins(delivery: str, stream: str, ledger: Ledger) -> int:
+    """A delivery of a stream that is not kept gets what comes from now on: what was before may be gone. What was kept until now
+    is in the log, or after its end still in the journal."""
+    known = ledger.plant
+    if stream not in known.unkept:
+        return ledger.logged
+    return known.since.get(delivery, 0) if known.deliveries.get(delivery) == stream else ledger.number + 1
+
+
+class Planner:
+    """Made after the first commit of its fence, with the ledger that has it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        ledger: Ledger,
+        *,
+        settings: Settings,
+        redo: Mapping[int, Iterable[Redo]],
+        new_id: Callable[[], str],
+        at: Moment,
+    ) -> None:
+        self.graph, self.ledger, self.settings, self._new_id = graph, ledger, settings, new_id
+        self._lanes = Lanes(ledger.plant.buckets, ledger.plant.lanes)
+        self.seats = [Seat(lane, redo.get(lane, ()), at.seconds) for lane in range(self._lanes.count)]
+        self._by_connection: dict[int, Seat] = {}
+        self.pending = Pending(graph, settings, live_sources(ledger.sources), at)
+        listen_anew(self.pending.sources, clock=at.clock)
+        self._deaf = False  # sources are not read, for the backlog is full
+        self.minima = {name: Minimum(ledger.reports.get(name, {})) for name in graph.nodes}
+        self.backlog = Backlog(graph)
+        for segment, offsets in ledger.waiting.items():
+            for number, part in offsets.values():
+                self.backlog.add(Waiting(number, segment, part))
+        self._inputs: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        for read in graph.inputs:
+            self._inputs.setdefault((read.stream.name, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
+        self.opened: Opened | None = None
+        self._writing: Commit | None = None
+        self._tries = 0
+        self._scale = 1.0  # of the limits of an epoch: less after one that was too large
+        self.began = at.seconds - settings.linger  # the last epoch
+        self.emptied = at.seconds - settings.empty_every  # the last epoch without lanes
+        self._folded = ledger.number
+        self._stopping = self._closing = self._over = False
+
+    # What can be asked.
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and nothing waits."""
+        return self.opened is None and self._writing is None and not self.pending.fed and self.backlog.records == 0
+
+    @property
+    def drained(self) -> bool:
+        """Every input has ended and everything that it caused is done."""
+        sources = [self.ledger.sources.get(name) for name in self.graph.injections]
+        if not self.idle or not all(source is not None and source.finished for source in sources):
+            return False
+        known = {name: lw for name, lw in self.ledger.low_watermarks.items() if name in self.graph.nodes}
+        return not self.graph.nodes or (len(known) == len(self.graph.nodes) and ended(known))
+
+    @property
+    def stopped(self) -> bool:
+        """Every lane has checkpointed since it was asked to stop, and a later join has proved it."""
+        return self._stopping and self.opened is None and self._writing is None and all(map(_is_safe, self.seats))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether sources may be read: the backlog is what holds them back."""
+        told, waits = self.settings, self.backlog
+        return waits.records < told.backlog_records and waits.size < told.backlog_bytes and waits.parts < told.backlog_parts
+
+    # Events from lanes.
+
+    def on_join(self, connection: int, join: Join, commit_of_state: str | None, at: Moment) -> list[Action]:
+        """A lane comes. `commit_of_state` is the id of the commit that its state says it is of, as the journal has it."""
+        if self._over:
+            return [Send(connection, GoAway())]  # nobody plans for it any more
+        seat, state, free = self.seats[join.lane], join.state, self.ledger.free_rows(join.lane)
+        if join.attempt <= seat.attempt:
+            return [Close(connection)]  # an older attempt, even if no newer one is connected (rule 5)
+        wrong = ""
+        if state.at.epoch > self.ledger.number:
+            wrong = f"of epoch {state.at.epoch}, and the journal ends with {self.ledger.number}"
+        elif state.at.epoch and commit_of_state != state.at.commit and not self.ledger.knows(join.lane, state.at):
+            wrong = f"of epoch {state.at.epoch} of another copy of this folder"
+        elif state.at.epoch < free:
+            wrong = f"of epoch {state.at.epoch}, and later ones were proved up to {free}"
+        if wrong:
+            return [Close(connection), Look(f"the checkpoint of lane {join.lane} is {wrong}; {TOGETHER}")]
+        actions: list[Action] = []
+        if seat.connection is not None:
+            actions += [Close(seat.connection), *self.on_lost(seat.connection, at, counted=False)]
+        if state != self.ledger.checkpoints.get(join.lane):
+            self.pending.prove(join.lane, state)
+        seat.sit(connection, join.attempt, state, join.process, at.seconds)
+        self._by_connection[connection] = seat
+        actions.append(Send(connection, Welcome(self.ledger.number, seat.behind(self.ledger.number))))
+        if self.opened is not None and self.opened.awaits(seat.lane):
+            actions.append(self._give(seat, self.opened, at))  # no report of it was read (rule 8)
+        return actions + self._go_on(at)
+
+    def on_lost(self, connection: int, at: Moment, *, counted: bool = True) -> list[Action]:
+        """A connection ended: its lane fails its task, and Spark begins another attempt."""
+        seat = self._by_connection.pop(connection, None)
+        if seat is None or seat.connection != connection:
+            return []
+        returned = seat.checkpointing is not None
+        seat.leave(at.seconds)
+        if returned or not counted:
+            return []
+        if seat.lost_too_often(at.seconds):
+            last = f": {seat.error}" if seat.error else ""
+            return [End("LaneLost", f"lane {seat.lane} was lost {len(seat.losses)} times within a minute{last}")]
+        opened = self.opened
+        if opened is None or opened.lost(seat.lane) < 2:
+            return []
+        if opened.is_smallest(seat.lane):
+            return [End("LaneLost", f"lane {seat.lane} died twice of epoch {opened.epoch}, which cannot be made smaller. {MEMORY}")]
+        return self._abort(at, smaller=True)
+
+    def on_report(self, connection: int, report: Report, at: Moment) -> list[Action]:
+        """Read only from the admitted connection while it is open, and for the try that is open."""
+        seat, opened = self._by_connection.get(connection), self.opened
+        if seat is None or opened is None:
+            return []
+        seat.heard = at.seconds
+        return self._commit(at) if opened.take_report(seat.lane, report) and opened.is_complete else []
+
+    def on_failed(self, connection: int, failed: Failed, at: Moment) -> list[Action]:
+        """An epoch cannot be run: nothing of it stays, and a repaired program goes on from the one before."""
+        seat, opened = self._by_connection.get(connection), self.opened
+        if seat is None:
+            return []
+        seat.error = failed.message
+        if failed.try_number == NO_TRY:
+            return [Look(failed.message)]
+        if opened is None or (failed.epoch, failed.try_number) != (opened.epoch, opened.try_number):
+            return []
+        too_large = failed.kind == MemoryError.__name__
+        if too_large and not opened.is_smallest(seat.lane):
+            return self._abort(at, smaller=True)
+        end = Look(failed.message) if failed.kind in ("Missing", "Damaged") else End(failed.kind, failed.message)
+        return [*self._abort(at, smaller=False), End(failed.kind, f"{failed.message}. {MEMORY}") if too_large else end]
+
+    def on_busy(self, connection: int, busy: Busy, at: Moment) -> list[Action]:
+        if (seat := self._by_connection.get(connection)) is not None:
+            seat.hear(busy, at.seconds)
+        return []
+
+    def on_returned(self, connection: int, returned: Returned, at: Moment) -> list[Action]:
+        """A lane has written back. That frees nothing: Spark may take another attempt's (rule 14)."""
+        if (seat := self._by_connection.get(connection)) is not None:
+            seat.checkpointed = at.seconds
+        return []
+
+    # Events from the ends.
+
+    def on_fed(self, fed: Fed, at: Moment) -> list[Action]:
+        """A source has brought something; it is named by the very next commit, and may be taken by its epoch."""
+        if not self.pending.feed(fed, self.ledger, at):
+            return []
+        for frame in fed.frames:
+            for part in frame.parts:
+                self.backlog.add(Waiting(self.ledger.number + 1, frame.segment, part))
+        return self._go_on(at)
+
+    def on_logged(self, upto: int, at: Moment) -> list[Action]:
+        """The log has all up to this epoch, synced."""
+        self.pending.log(upto, self.ledger, at)
+        return []
+
+    def on_delivered(self, delivery: str, upto: int, at: Moment) -> list[Action]:
+        self.pending.deliver(delivery, upto, self.ledger, at)
+        return []
+
+    def on_tick(self, at: Moment) -> list[Action]:
+        return watch(self, at) + self._go_on(at)
+
+    def on_stop(self, at: Moment) -> list[Action]:
+        """The open epoch is committed, then every lane checkpoints; the backlog stays."""
+        self._stopping = True
+        return self._go_on(at)
+
+    def on_close(self, at: Moment) -> list[Action]:
+        """The last commit, with what joins have proved and where log and deliveries are; then lanes are sent away."""
+        self._closing = True
+        if self.opened is not None or self._writing is not None:
+            return []
+        return self._send_away() if self.pending.is_empty else [self._write(self._new_commit(at))]
+
+    # After a commit.
+
+    def on_committed(self, at: Moment) -> list[Action]:
+        """The commit is durable: it is the epoch."""
+        commit, opened = self._writing, self.opened
+        assert commit is not None
+        self.ledger.apply(commit)
+        for summary in commit.summaries:
+            for name, report in summary.reports.items():
+                if name in self.minima:
+                    self.minima[name].put(summary.bucket, report.minima)
+        for frame in commit.frames:
+            if frame.lane >= 0:  # what sources fed waits already
+                self.seats[frame.lane].committed(commit.number, frame)
+                for part in frame.parts:
+                    if self.ledger.awaited(part, commit.number):
+                        self.backlog.add(Waiting(commit.number, frame.segment, part))
+        for seat in self.seats:
+            seat.losses = []
+            if opened is not None and opened.ran(seat):
+                seat.known = commit.number
+            if seat.lane in commit.checkpoints:
+                seat.let_go(self.ledger.free_rows(seat.lane))
+        self._writing = self.opened = None
+        self._scale = min(1.0, self._scale * 2)
+        actions: list[Action] = []
+        if commit.free is not None:
+            actions.append(Remove(commit.free.segments, commit.free.notes))
+        if commit.number - self._folded >= self.settings.fold_every:
+            self._folded = commit.number
+            actions.append(Fold(commit.number, needed_from(self.ledger)))
+        return actions + (self._send_away() if self._closing else self._go_on(at))
+
+    def on_taken(self) -> list[Action]:
+        """The number of the commit was taken: a newer run owns the folder (rule 3)."""
+        return [End("Fenced", "a newer run owns the folder; this one stops")]
+
+    # Going on.
+
+    def _go_on(self, at: Moment) -> list[Action]:
+        """Between two epochs: tell lanes to checkpoint, then plan."""
+        if self.opened is not None or self._writing is not None or self._over:
+            return []
+        actions = self._checkpoints(at)
+        if self._stopping:  # what was fed is named still
+            return [*actions, self._write(self._new_commit(at))] if self.pending.fed else actions
+        return actions + self._plan(at) if at.seconds >= self.began + self.settings.linger else actions
+
+    def _plan(self, at: Moment) -> list[Action]:
+        told, positions = self.settings, self.pending.positions_due_in(at)
+        if self._deaf:
+            listen_anew(self.pending.sources, clock=at.clock)
+        self._deaf = not self.has_room
+        here = {seat.lane for seat in self.seats if seat.here}
+        quiet = not self.pending.fed and at.seconds < self.emptied + told.empty_every
+        plan = plan_epoch(
+            self.graph,
+            self.ledger,
+            self.minima,
+            self.backlog,
+            self.pending.sources,
+            clock=at.clock,
+            limits=Limits(max(1, int(told.max_records * self._scale)), max(1, int(told.max_bytes * self._scale))),
+            lanes=self._lanes,
+            here=here,
+            always=bool(self.pending.fed) or (positions is not None and positions <= 0),
+        )
+        if plan is None or (quiet and not plan.taken and not plan.due):
+            return []
+        self._tries += 1
+        self.opened, self.began = Opened(plan, self._tries, self._lanes, at.seconds), at.seconds
+        if not self.opened.lanes:
+            self.emptied = at.seconds
+            return self._commit(at)
+        return [self._give(self.seats[lane], self.opened, at) for lane in self.opened.lanes]
+
+    def _give(self, seat: Seat, opened: Opened, at: Moment) -> Action:
+        assert seat.connection is not None
+        seat.begin(at.seconds)
+        given, header, committed = opened.give(seat, self._who_gets), opened.plan.header, self.ledger.number
+        return Send(seat.connection, Run(opened.try_number, header, given, opened.due_of(seat.lane), committed, seat.behind(committed)))
+
+    def _who_gets(self, waiting: Waiting) -> tuple[int, ...]:
+        """The inputs that a part goes to: those whose readers read from its epoch on."""
+        wanted = self._inputs.get((waiting.part.stream, waiting.part.reader), [])
+        return tuple(index for index, reader in wanted if self.ledger.readers[reader].since <= waiting.epoch)
+
+    def _commit(self, at: Moment) -> list[Action]:
+        opened, known = self.opened, self.ledger
+        assert opened is not None
+        plan, reports = opened.plan, [opened.reports[lane] for lane in opened.lanes]
+        frames = [report.frame for report in reports if report.frame is not None]
+        commit = self._new_commit(at, frames)
+        commit.now = plan.header.now
+        commit.low_watermarks = {n: lw for n, lw in plan.header.low_watermarks.items() if known.low_watermarks.get(n) != lw}
+        commit.promises = {n: upto for n, upto in plan.promises.items() if known.promises.get(n) != upto}
+        commit.took = opened.took()
+        commit.summaries = [summary for report in reports for summary in report.summaries]
+        return [self._write(commit)]
+
+    def _new_commit(self, at: Moment, frames: Iterable[Frame] = ()) -> Commit:
+        """The next commit, with the frames of lanes and all that rides along."""
+        known = self.ledger
+        commit = Commit(known.number + 1, self._new_id(), known.id, known.fence, max(known.now, at.clock), frames=list(frames))
+        self.pending.ride(commit, known, {seat.segment for seat in self.seats}, at, last=self._closing)
+        return commit
+
+    def _write(self, commit: Commit) -> Write:
+        self._writing = commit
+        return Write(commit)
+
+    def _abort(self, at: Moment, *, smaller: bool) -> list[Action]:
+        """Every lane that ran the open epoch fails its task; its parts wait again, and it is planned anew."""
+        opened = self.opened
+        assert opened is not None
+        self.opened = None
+        self.backlog.give_back(opened.plan.taken)
+        if smaller:
+            self._scale = opened.halved(self.settings.max_records)
+        actions: list[Action] = []
+        for seat in (self.seats[lane] for lane in opened.lanes):
+            if seat.connection is not None:
+                actions.append(Close(seat.connection))
+                self.on_lost(seat.connection, at, counted=False)
+        return actions
+
+    # Checkpoints.
+
+    def _checkpoints(self, at: Moment) -> list[Action]:
+        """Lanes that are in no open epoch are told, one after the other; at a stop, all (rule 10)."""
+        actions: list[Action] = []
+        busy = any(seat.checkpointing is not None for seat in self.seats)
+        for seat in self.seats:
+            if not seat.here:
+                continue
+            assert seat.connection is not None
+            # Once more only after a commit has the proof of the last: a state of before that may come when its commit is gone.
+            proved = seat.rows > 0 or seat.state == self.ledger.checkpoints.get(seat.lane)
+            if not _is_safe(seat) if self._stopping else not busy and proved and seat.wants_checkpoint(self.settings, at.seconds):
+                busy = True
+                redo = seat.behind(self.ledger.number)
+                seat.checkpointing = Identity(self.ledger.number, self.ledger.id, str(seat.attempt))
+                actions.append(Send(seat.connection, TakeCheckpoint(seat.checkpointing, self.ledger.number, redo)))
+            elif seat.wants_announcement(self.settings, at.seconds):
+                seat.announced = True
+                actions.append(Send(seat.connection, WriteBack()))
+        return actions
+
+    def _send_away(self) -> list[Action]:
+        self._over = True
+        return [Send(seat.connection, GoAway()) for seat in self.seats if seat.connection is not None]
+
+    def next_tick(self, at: Moment) -> float | None:
+        """In how many seconds something may be due though nothing comes; None if never."""
+        return next_tick(self, at)
+
+
+def _is_safe(seat: Seat) -> bool:
+    """Nothing of it is only in the journal: a start would redo nothing."""
+    return seat.here and not any(redo.epoch > seat.state.at.epoch for redo in seat.redo)

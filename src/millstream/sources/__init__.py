@@ -1,0 +1,1 @@
+"""Where records come from, beside what Spark itself reads: one file each."""

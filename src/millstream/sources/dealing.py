@@ -1,0 +1,112 @@
+"""Values on their way in: decoded, keyed, timed, and dealt to the lanes of their readers; what cannot be right is set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.core.codec import encode_value
+from millstream.core.extract import Extractor, FarFuture, Refused
+from millstream.core.graph import DEAD_LETTERS
+from millstream.core.parts import NO_LANE, Columns, Dealt
+from millstream.core.route import Dealer
+from millstream.errors import RecordError
+from millstream.injector import FileSource, Format, Injection
+from millstream.record import DeadLetter, Errors
+from millstream.timestamp import Timestamp
+
+SHOWN = 300  # characters of a bad value that a message shows
+
+
+class Taken(msgspec.Struct):
+    """What some values became: records, dead letters, and how far each partition of the source is complete."""
+
+    records: Columns
+    letters: Columns
+    marks: dict[str, Timestamp]
+
+
+class Slice(msgspec.Struct):
+    """The same, dealt: parts to be written, and how many records and letters there are in them."""
+
+    dealt: list[Dealt]
+    marks: dict[str, Timestamp]
+    injected: int = 0
+    dead: int = 0
+
+
+class Intake:
+    """What an injector does with the JSON text of its values. The number of a value is the last part of its record's id."""
+
+    def __init__(self, injection: Injection, dealer: Dealer) -> None:
+        self._injection, self._dealer = injection, dealer
+        # The cells of CSV are text: the type of the value says what they are, and what is kept is spelled by it.
+        self._canonical = isinstance(injection.source, FileSource) and injection.source.format is Format.CSV
+        self._extractor = Extractor(injection, strict=not self._canonical)
+
+    def take(self, first: int, texts: Sequence[bytes], *, now: Timestamp) -> Slice:
+        """Values that are numbered from `first` on, ready to be written."""
+        taken = self.read(first, texts, now=now)
+        return Slice(self.deal(taken, 0), taken.marks, len(taken.records), len(taken.letters))
+
+    def read(
+        self, first: int, texts: Sequence[bytes], *, now: Timestamp, major: int = 0, columns: Sequence[dict[str, Any]] | None = None
+    ) -> Taken:
+        """Under the policy FAIL the first value that is refused is an error, and none is taken. `columns` are beside the values."""
+        decode = self._extractor.decode
+        if columns is None:
+            try:
+                values = list(map(decode, texts))
+            except (msgspec.MsgspecError, ValueError):
+                values = None
+            chunk = None if values is None else self._extractor.extract_all(values, now=now)
+            if chunk is not None and values is not None:
+                kept = list(map(encode_value, values)) if self._canonical else list(texts)
+                records = Columns(chunk.keys, kept, chunk.timestamps, list(range(first, first + len(texts))))
+                return Taken(records, Columns(), chunk.marks)
+        return self._read_each(first, texts, columns, now, major)
+
+    def deal(self, taken: Taken, major: int) -> list[Dealt]:
+        name = self._injection.name
+        dealt = self._dealer.deal(name, name, major, taken.records, lane=NO_LANE)
+        return dealt + self._dealer.deal(DEAD_LETTERS, name, major, taken.letters, lane=NO_LANE)
+
+    def refuse(self, why: Refused, number: int, text: str, *, now: Timestamp, major: int, letters: Columns) -> None:
+        """The dead letter of a value. A far future is always set aside; anything else by the injector's policy."""
+        name = self._injection.name
+        if self._injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
+            shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+            raise RecordError(
+                f"injector {name!r}, value {shown}",
+                f"{why}. Mend the input or the extractor, or set such values aside with inject(..., errors=ms.Errors.DEAD_LETTER)",
+            )
+        letters.keys.append("")
+        letters.values.append(encode_value(DeadLetter(name, None, None, f"{name}/{major}/{number}", str(why), text)))
+        letters.timestamps.append(now)
+        letters.minors = [*letters.minors, number]
+
+    def _read_each(self, first: int, texts: Sequence[bytes], columns: Sequence[dict[str, Any]] | None, now: Timestamp, major: int) -> Taken:
+        keys, kept, timestamps, numbers = list[str](), list[bytes](), list[Timestamp](), list[int]()
+        letters = Columns()
+        marks: dict[str, Timestamp] = {}
+        decode, extract, no_columns = self._extractor.decode, self._extractor.extract, dict[str, Any]()
+        for number, text in enumerate(texts, first):
+            try:
+                try:
+                    value = decode(text)
+                except (msgspec.MsgspecError, ValueError) as error:
+                    raise Refused(f"it cannot be decoded: {error}") from error
+                found = extract(value, no_columns if columns is None else columns[number - first], now=now)
+            except Refused as refused:
+                self.refuse(refused, number, text.decode(errors="replace"), now=now, major=major, letters=letters)
+                continue
+            keys.append(found.key)
+            kept.append(encode_value(value) if self._canonical else text)
+            timestamps.append(found.timestamp)
+            numbers.append(number)
+            upto = marks.get(found.partition)
+            if upto is None or found.complete > upto:
+                marks[found.partition] = found.complete
+        return Taken(Columns(keys, kept, timestamps, numbers), letters, marks)

@@ -1,0 +1,117 @@
+"""Where records leave a run: a thread for each delivery in this process, and the writer beside it for the log and large targets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from millstream.core.graph import Graph
+from millstream.core.ledger import Commit
+from millstream.core.parts import Columns, Part
+from millstream.errors import Fenced
+from millstream.journal.disk import LocalDisk
+from millstream.journal.segments import SegmentReader
+from millstream.log.folder import Folder
+from millstream.log.reading_history import history
+from millstream.mill.driving import PlannerThread
+from millstream.spark.milling import Journal
+from millstream.targets.delivery import Epoch, Stretch, Tail
+from millstream.targets.driver import DeliveryThread, driver_target
+from millstream.targets.records import stretch
+from millstream.targets.steps import Steps
+
+EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there is
+
+
+class Ledge:
+    """What one delivery knows of the run around it."""
+
+    def __init__(self, name: str, stream: str, *, kept: bool, journal: Journal, planner: PlannerThread, folder: Folder, fence: int) -> None:
+        self._name, self._stream, self._kept, self._fence = name, stream, kept, fence
+        self._commits, self._planner = journal.commits, planner
+        self._reader = SegmentReader(journal.disk, sleep=time.sleep)
+        self._log = LocalDisk(folder.log)
+
+    def read_part(self, segment: str, part: Part) -> Columns:
+        return self._reader.part(segment, part)
+
+    def read_tail(self, after: int) -> Tail:
+        ledger = self._planner.planner.ledger
+        newest, logged = ledger.number, ledger.logged
+        begin = max(after, logged if self._kept else ledger.plant.since.get(self._name, 0))
+        epochs: list[Epoch] = []
+        upto = begin
+        for commit in islice(self._commits.span(begin + 1, newest), EPOCHS_AT_ONCE):
+            upto = commit.number
+            if places := commit.plain_parts(self._stream):
+                epochs.append(Epoch(commit.number, places))
+        return Tail(begin, upto, epochs)
+
+    def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:
+        return stretch(history(self._log, self._stream, after, upto), upto, at_most)
+
+    def still_owner(self) -> bool:
+        ledger = self._planner.planner.ledger
+        number = ledger.number
+        while (newer := self._commits.read(number + 1)) is not None:
+            if newer.fence != self._fence:
+                return False
+            number += 1  # one of ours that the ledger does not have yet
+        return self._commits.newest_snapshot() <= max(number, ledger.number)
+
+    def say(self, position: int) -> None:
+        self._planner.tell(lambda planner, at: planner.on_delivered(self._name, position, at))
+
+
+class Deliveries:
+    """Those of a run that are called in this process."""
+
+    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, fence: int) -> None:
+        self._streams: dict[str, list[DeliveryThread]] = {}
+        self.threads: dict[str, DeliveryThread] = {}
+        ledger = planner.planner.ledger
+        for name, delivery in graph.deliveries.items():
+            if not is_called_here(delivery.target):
+                continue
+            stream = graph.stream_of(delivery.stream)
+            target = driver_target(delivery)
+            steps = Steps(folder.delivery(name), fence=fence, durable=target.durable)
+            steps.check(name, delivered=ledger.delivered.get(name, 0), newest=ledger.number)
+            ledge = Ledge(name, stream.name, kept=stream.kept, journal=journal, planner=planner, folder=folder, fence=fence)
+            thread = DeliveryThread(name, stream, target, steps, ledge, newest=ledger.number)
+            self.threads[name] = thread
+            self._streams.setdefault(stream.name, []).append(thread)
+
+    def start(self) -> None:
+        for thread in self.threads.values():
+            thread.start()
+
+    def on_commit(self, commit: Commit) -> None:
+        """Called by the planner once a commit is durable."""
+        for stream, threads in self._streams.items():
+            places = commit.plain_parts(stream)
+            for thread in threads:
+                thread.notify(commit.number, places)
+
+    def look(self, died: Callable[[str, BaseException], Exception]) -> None:
+        for name, thread in self.threads.items():
+            if thread.error is not None:
+                raise died(f"delivery {name!r}", thread.error)
+            if thread.overtaken:
+                raise died(f"delivery {name!r}", Fenced("a newer run owns the folder; this one stops"))
+
+    def behind(self, epoch: int) -> list[str]:
+        """Those that have not delivered everything up to this epoch."""
+        return [name for name, thread in self.threads.items() if not thread.wait_for(epoch, 0.0)]
+
+    def stop(self, at: int, timeout: float) -> list[str]:
+        """Deliver up to this commit and end; returns those that took too long."""
+        deadline = time.monotonic() + timeout
+        return [name for name, thread in self.threads.items() if not thread.stop(at, max(0.0, deadline - time.monotonic()))]
+
+
+def is_called_here(target: object) -> bool:
+    from millstream.delivery import DeltaTarget, FileTarget
+
+    return not isinstance(target, DeltaTarget | FileTarget)

@@ -1,0 +1,261 @@
+"""The writer of a run, from the driver's side: a process beside it that is told of every commit, and started again if it dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+
+from millstream.core.graph import Graph
+from millstream.core.ledger import Commit
+from millstream.delivery import Delivery, DeltaTarget, FileTarget
+from millstream.errors import LogError
+from millstream.journal.errors import Missing
+from millstream.log.folder import Folder
+from millstream.mill.channel import Channel, Closed
+from millstream.mill.driving import PlannerThread
+from millstream.spark.milling import Journal
+from millstream.spark.options import Options
+from millstream.spark.ship import pickled
+from millstream.writer import messages as said
+from millstream.writer.log_output import LOG
+
+log = logging.getLogger("millstream")
+
+EPOCHS_PER_ANSWER = 500
+GATHER = 0.02  # seconds; commits are told several at a time, for nobody waits for them
+MAX_RESTARTS = 5
+RESTARTS_WITHIN = 60.0  # seconds
+
+
+class Writer:
+    """Writes the log, Delta tables and files. What it has written is said to the planner, whose commits let the journal go."""
+
+    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, options: Options, fence: int) -> None:
+        self._graph, self._folder, self._journal, self._planner, self._options, self._fence = (
+            graph,
+            folder,
+            journal,
+            planner,
+            options,
+            fence,
+        )
+        self._deliveries = {name: d for name, d in graph.deliveries.items() if isinstance(d.target, DeltaTarget | FileTarget)}
+        self._unkept = frozenset(name for name, stream in graph.streams.items() if not stream.kept)
+        self._types = pickled({graph.stream_of(d.stream).name: graph.stream_of(d.stream).value_type for d in self._deliveries.values()})
+        self._positions: dict[str, int] = {}
+        self._restarts: deque[float] = deque()
+        self._untold: deque[Commit] = deque()
+        self._begun = 0  # the newest commit that the process was told at its beginning
+        self._needed: dict[str, int] = {}
+        self._speaking = threading.RLock()
+        self._news = threading.Event()
+        self._over = threading.Event()
+        self._stopping: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._changed = threading.Condition()
+        self.error: tuple[str, LogError] | None = None
+
+    # For the run.
+
+    def start(self) -> None:
+        self._begin()
+        threading.Thread(target=self._tell, name="millstream tells the writer", daemon=True).start()
+
+    def on_commit(self, commit: Commit) -> None:
+        """Called by the planner once a commit is durable; must not wait."""
+        self._untold.append(commit)
+        if not self._news.is_set():
+            self._news.set()
+
+    def look(self, died: Callable[[str, BaseException], Exception]) -> None:
+        if self.error is not None:
+            raise died(*self.error)
+
+    def behind(self, newest: int) -> list[str]:
+        """What does not have all records up to this commit."""
+        latest = self._planner.planner.ledger.latest
+        kept = max((epoch for stream, epoch in latest.items() if stream not in self._unkept and stream in self._graph.streams), default=0)
+        late = ["the log"] if self._positions.get(LOG, -1) < kept else []
+        for name, delivery in self._deliveries.items():
+            if self._positions.get(name, -1) < latest.get(self._graph.stream_of(delivery.stream).name, 0):
+                late.append(name)
+        return late
+
+    def stop(self, at: int, timeout: float) -> list[str]:
+        """Write everything up to this commit and end; returns what took too long."""
+        self._flush()
+        self._stopping = at
+        self._send(said.Stop(at))
+        process = self._process
+        if process is not None and self.error is None:
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                log.warning("the writer did not finish within %.0f s; the next run goes on where it was", timeout)
+        with self._changed:
+            self._changed.wait_for(lambda: not self.behind(at) or self.error is not None, 1.0)
+        return self.behind(at)
+
+    def end(self) -> None:
+        """Whatever it is doing: a commit under way goes in or not, and the next run reads which."""
+        self._over.set()
+        self._news.set()
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            try:
+                self._process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    # The process.
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        paths = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "millstream.writer", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        channel = Channel(ours)
+        ledger = self._planner.planner.ledger
+        retention = None if self._options.retention is None else int(self._options.retention)
+        outputs = [self._settings(name, delivery) for name, delivery in self._deliveries.items()]
+        with self._speaking:
+            self._channel, self._begun, self._needed = channel, ledger.number, {}
+            begin = said.Begin(
+                folder=str(self._folder.path),
+                fence=self._fence,
+                newest=self._begun,
+                log=said.LogSettings(ledger.logged, sorted(self._unkept), retention),
+                outputs=outputs,
+                types=self._types,
+            )
+            self._send(begin)
+        threading.Thread(target=self._hear, args=(channel,), name="millstream hears the writer", daemon=True).start()
+
+    def _settings(self, name: str, delivery: Delivery) -> said.OutputSettings:
+        target = delivery.target
+        assert isinstance(target, DeltaTarget | FileTarget)
+        return said.OutputSettings(
+            name=name,
+            stream=self._graph.stream_of(delivery.stream).name,
+            path=target.path,
+            delivered=self._planner.planner.ledger.delivered.get(name, 0),
+            format=target.format if isinstance(target, FileTarget) else None,
+            every=int(target.every),
+        )
+
+    def _tell(self) -> None:
+        while not self._over.is_set():
+            self._news.wait()
+            self._over.wait(GATHER)
+            self._news.clear()
+            self._flush()
+            self._tell_needed()
+
+    def _flush(self) -> None:
+        with self._speaking:
+            while self._untold:
+                commit = self._untold.popleft()
+                if commit.number > self._begun:  # what was before, it asks for by itself
+                    self._send(said.NewCommit(commit.number, commit.plain_parts()))
+
+    def _tell_needed(self) -> None:
+        """Retention leaves what a delivery is behind with."""
+        ledger = self._planner.planner.ledger
+        needed: dict[str, int] = {}
+        for name, stream in ledger.plant.deliveries.items():
+            if (position := ledger.delivered.get(name, 0)) < ledger.latest.get(stream, 0):
+                needed[stream] = min(position + 1, needed.get(stream, position + 1))
+        if needed != self._needed:
+            self._needed = needed
+            self._send(said.Needed(needed))
+
+    def _send(self, message: said.ToWriter) -> None:
+        with self._speaking, suppress(Closed):  # whoever hears it finds out
+            if self._channel is not None:
+                self._channel.send(said.encode(message))
+
+    def _hear(self, channel: Channel) -> None:
+        try:
+            while True:
+                message = channel.receive()
+                assert message is not None
+                self._take(said.decode_from_writer(message))
+        except Closed:
+            self._lost()
+        except Exception as error:  # the run watches for it: a thread has nobody to raise to
+            self.error = ("the writer", LogError(f"{type(error).__name__}: {error}"))
+
+    def _take(self, message: said.FromWriter) -> None:
+        match message:
+            case said.Positions(of):
+                for output, upto in of.items():
+                    self._written(output, upto)
+            case said.Written(output, upto):
+                self._written(output, upto)
+            case said.Asked(output, after):
+                try:
+                    answer = self._answer(output, after)
+                except Missing:  # commits that the log has by now went while they were read
+                    answer = self._answer(output, after)
+                self._send(answer)
+            case said.Failed(output, why):
+                self.error = ("the log" if output == LOG else f"delivery {output!r}", LogError(why))
+                with self._changed:
+                    self._changed.notify_all()
+
+    def _written(self, output: str, upto: int) -> None:
+        with self._changed:
+            self._positions[output] = upto
+            self._changed.notify_all()
+        if output == LOG:
+            self._planner.tell(lambda planner, at: planner.on_logged(upto, at))
+        else:
+            self._planner.tell(lambda planner, at: planner.on_delivered(output, upto, at))
+
+    def _answer(self, output: str, after: int) -> said.Answer:
+        """What an output lacks: the log's own from the journal, which keeps it; of a kept stream the history from the log."""
+        ledger = self._planner.planner.ledger
+        newest, logged = ledger.number, ledger.logged
+        stream = None if output == LOG else self._graph.stream_of(self._deliveries[output].stream).name
+        begin = after
+        if stream is not None:
+            begin = max(after, ledger.plant.since.get(output, 0) if stream in self._unkept else logged)
+        upto, epochs = begin, list[said.NamedParts]()
+        for commit in islice(self._journal.commits.span(begin + 1, newest), EPOCHS_PER_ANSWER):
+            upto = commit.number
+            if places := commit.plain_parts(stream):
+                epochs.append(said.NamedParts(commit.number, places))
+        return said.Answer(output, begin, upto, epochs)
+
+    def _lost(self) -> None:
+        """The process is gone. Unless it was to go, another one begins where the tables say that it was."""
+        if self._over.is_set() or self._stopping is not None or self.error is not None:
+            return
+        now = time.monotonic()
+        while self._restarts and now - self._restarts[0] > RESTARTS_WITHIN:
+            self._restarts.popleft()
+        self._restarts.append(now)
+        assert self._process is not None
+        code = self._process.wait()
+        if len(self._restarts) > MAX_RESTARTS:
+            self.error = ("the writer", LogError(f"it died {len(self._restarts)} times within a minute (exit code {code})"))
+            return
+        log.warning("the writer died (exit code %s); another one begins where it was", code)
+        self._begin()

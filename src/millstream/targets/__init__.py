@@ -1,0 +1,1 @@
+"""Where deliveries go: one file each, against one protocol."""

@@ -1,0 +1,226 @@
+"""Deliveries in the driver: a thread each, woken by every commit, around the machine that decides."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+from millstream.core.codec import value_decoder
+from millstream.core.graph import StreamPlan
+from millstream.core.parts import Columns, Part
+from millstream.delivery import ConsoleTarget, Delivery, FunctionTarget, MemoryTarget
+from millstream.errors import LogError, MillstreamError, RecordError, TopologyError
+from millstream.journal.errors import Missing
+from millstream.record import Record
+from millstream.targets.console import Console
+from millstream.targets.delivery import (
+    Action,
+    CallTarget,
+    Content,
+    DeliveryMachine,
+    Place,
+    ReadHistory,
+    ReadParts,
+    ReadTail,
+    Say,
+    Skip,
+    State,
+    Stretch,
+    Tail,
+)
+from millstream.targets.function import Function
+from millstream.targets.memory import Memory
+from millstream.targets.records import records_of
+from millstream.targets.steps import Steps
+
+
+class DriverTarget(Protocol):
+    """A target that is called in the driver's own process."""
+
+    durable: bool  # whether a step must come again under its own number: it is then on the disk before the call
+
+    def call(self, k: int, records: list[Record[Any]]) -> None:
+        """Take the records of step k, by timestamp. After a crash it may come again."""
+
+
+class Journal(Protocol):
+    """What a delivery needs to know of the run around it. Called by the delivery's thread."""
+
+    def read_part(self, segment: str, part: Part) -> Columns:
+        """The records of a part."""
+
+    def read_tail(self, after: int) -> Tail:
+        """What there is of the stream after an epoch, all of it or a beginning of some thousand epochs."""
+
+    def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:
+        """Epochs (after, upto] of the stream from the log; with `at_most` as ReadHistory says."""
+
+    def still_owner(self) -> bool:
+        """Whether no newer run has made a commit, by a look at this moment."""
+
+    def say(self, position: int) -> None:
+        """The delivery has everything up to here. Must not wait."""
+
+
+def driver_target(delivery: Delivery) -> DriverTarget:
+    target = delivery.target
+    if isinstance(target, FunctionTarget):
+        return Function(target)
+    if isinstance(target, ConsoleTarget):
+        return Console(delivery.name, target)
+    if isinstance(target, MemoryTarget):
+        return Memory(target)
+    raise TopologyError(f"delivery {delivery.name!r}: {target!r} is not a target that Millstream knows")
+
+
+class DeliveryThread(threading.Thread):
+    """Performs what the machine says. `error` is why it stopped, for the run to raise; it then delivers no more."""
+
+    def __init__(self, name: str, stream: StreamPlan, target: DriverTarget, steps: Steps, journal: Journal, *, newest: int) -> None:
+        super().__init__(name=f"millstream delivers {name}", daemon=True)
+        self._delivery, self._stream, self._target, self._steps, self._journal = name, stream.name, target, steps, journal
+        self._decode = value_decoder(stream.value_type)
+        self._machine = DeliveryMachine(position=steps.position, open=steps.open, newest=newest)
+        self._changed = threading.Condition()
+        self._actions: list[Action] = self._machine.on_start()
+        self._stop_at: int | None = None
+        self._abandoned = False
+        self._logged = 0  # up to here the log had everything when it was last asked
+        self._missed: tuple[int, int] | None = None  # where it was, and the log, when something was missing
+        self.overtaken = False
+        self.error: MillstreamError | None = None
+
+    @property
+    def position(self) -> int:
+        """Everything up to this epoch is delivered, or there was nothing to deliver."""
+        return self._machine.position
+
+    def notify(self, number: int, places: Sequence[Place]) -> None:
+        """A commit is durable; `places` are the plain parts of this stream that it names. Does not wait."""
+        with self._changed:
+            self._actions += self._machine.on_commit(number, places)
+            if self._actions or self._stop_at is not None:  # an epoch without a record wakes nobody
+                self._changed.notify_all()
+
+    def stop(self, at: int, timeout: float) -> bool:
+        """Deliver up to commit `at` and end; False if that took too long: it then ends after the call that it is in."""
+        with self._changed:
+            self._stop_at = at
+            self._changed.notify_all()
+        if self.ident is not None:
+            self.join(timeout)
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify_all()
+            return not self.is_alive() and self._machine.has(at)
+
+    def wait_for(self, epoch: int, timeout: float) -> bool:
+        """Whether everything up to this epoch is delivered within this time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._machine.has(epoch) or self._machine.state is State.ENDED, timeout)
+            return self._machine.has(epoch)
+
+    def run(self) -> None:
+        try:
+            while (action := self._next()) is not None:
+                try:
+                    more = self._perform(action)
+                except Missing:
+                    if not self._is_behind():
+                        raise
+                    more = self._machine.on_missing
+                with self._changed:
+                    self._actions += more()
+                    self._changed.notify_all()
+        except BaseException as error:  # user code may even exit; the run watches for it, for a thread has nobody to raise to
+            self._fail(error)
+        finally:
+            self._steps.close()
+
+    def _is_behind(self) -> bool:
+        """What is missing was let go, for the log has it; twice at one place, with nothing new in the log, it is damage."""
+        before, self._missed = self._missed, (self._machine.position, self._logged)
+        return self._journal.still_owner() and self._missed != before
+
+    def _fail(self, error: BaseException) -> None:
+        """What a newer run has removed is missing here, and no damage (rule 12): only an owner blames the disk."""
+        self.overtaken = isinstance(error, LogError) and not self._journal.still_owner()
+        with self._changed:
+            if self.overtaken:
+                self._machine.on_overtaken()
+            else:
+                self.error = _explained(self._delivery, error)
+                self._machine.on_failed(error)
+            self._changed.notify_all()
+
+    def _next(self) -> Action | None:
+        """The next action, once there is one; None when this delivery is to end."""
+        machine = self._machine
+        with self._changed:
+            while True:
+                if self._abandoned or machine.state is State.ENDED:
+                    return None
+                if self._actions:
+                    return self._actions.pop(0)
+                if self._stop_at is not None and machine.has(self._stop_at):
+                    last = machine.on_stop()
+                    return last[0] if last else None
+                self._changed.wait()
+
+    def _perform(self, action: Action) -> Callable[[], list[Action]]:
+        """Do it, without the lock: a target may be slow. What the machine is then told is returned."""
+        machine, journal = self._machine, self._journal
+        match action:
+            case ReadTail(after):
+                tail = journal.read_tail(after)
+                self._logged = tail.history
+                return lambda: machine.on_tail(tail)
+            case ReadHistory(after, upto, at_most):
+                stretch = journal.read_history(after, upto, at_most)
+                return lambda: machine.on_read(stretch.contents, upto=None if at_most is None else stretch.upto)
+            case ReadParts(places):
+                contents = [Content(part.origin, part.major, journal.read_part(segment, part)) for segment, part in places]
+                return lambda: machine.on_read(contents)
+            case CallTarget():
+                return self._call(action)
+            case Skip(upto):
+                self._steps.skip(upto)
+                journal.say(upto)
+            case Say(position):
+                journal.say(position)
+        return list
+
+    def _call(self, action: CallTarget) -> Callable[[], list[Action]]:
+        """A step is open before the newest commit is looked at, and that is looked at before the call.
+
+        So whatever a run calls, the run after it finds open or done: it reads the steps after a commit of its own.
+        """
+        records = records_of(action.contents, self._decode, self._stream)
+        step = action.open or self._steps.begin(action.a, action.b)
+        if not self._journal.still_owner():
+            self.overtaken = True
+            return self._machine.on_overtaken
+        self._target.call(step.k, records)
+        self._steps.done()
+        return self._machine.on_done
+
+
+def _explained(delivery: str, error: BaseException) -> MillstreamError:
+    """As the run raises it: user code with its own traceback, the system with the file that it is about."""
+    if isinstance(error, MillstreamError):
+        return error
+    if isinstance(error, OSError):
+        named = f": {error.filename}" if error.filename else ""
+        return RecordError(f"delivery {delivery!r}", f"{error.strerror or error}{named}", _trace(error))
+    return RecordError(f"delivery {delivery!r}", f"{type(error).__name__}: {error}", _trace(error))
+
+
+def _trace(error: BaseException) -> str:
+    """The part of a traceback that is the user's own: what lies below the last frame of ours on top."""
+    inner: TracebackType | None = error.__traceback__
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("millstream.targets"):
+        inner = inner.tb_next
+    return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__)).rstrip()

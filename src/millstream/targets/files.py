@@ -1,0 +1,93 @@
+"""A delivery into a folder of files, JSON lines or Parquet: each step has its names, so a repeated one replaces itself."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from millstream.core.parts import Columns
+from millstream.errors import Fenced
+from millstream.injector import Format
+from millstream.log.folder import sync_folder
+from millstream.log.parquet import write_parquet
+from millstream.log.rows import Rows
+from millstream.targets.steps import Steps
+from millstream.targets.typed import Gathered, Values, json_lines
+
+STAGING = ".staging"
+
+
+class FilesOutput:
+    """Files are written aside and renamed by the commit, after the step is on the disk (rule 17)."""
+
+    def __init__(self, name: str, path: str, format: Format, values: Values, *, steps: Steps, still_owner: Callable[[], bool]) -> None:
+        self.name, self.streams = name, frozenset([values.stream])
+        self._path, self._format, self._values = Path(path), format, values
+        self._steps, self._still_owner = steps, still_owner
+        self._prefix = f"{name}-{steps.identity[:8]}-"
+        self._gathered = Gathered(self._write)
+        self._staged: list[Path] = []
+        for left in (self._path / STAGING).glob("*"):  # of a process that was killed
+            if left.name.startswith(self._prefix):
+                left.unlink(missing_ok=True)
+
+    def position(self) -> int:
+        step = self._steps.open
+        return self._steps.position if step is None else step.a
+
+    def open_until(self) -> int | None:
+        step = self._steps.open
+        return None if step is None else step.b
+
+    def add(self, epoch: int, stream: str, origin: str, major: int, columns: Columns) -> None:
+        self._gathered.add(epoch, origin, major, columns)
+
+    def commit(self, to: int) -> int:
+        self._gathered.flush()
+        step = self._steps.open
+        repeated = step is not None
+        if step is None:
+            if not self._staged:
+                self._steps.skip(to)
+                return to
+            sync_folder(self._path / STAGING)
+            step = self._steps.begin(self._steps.position, to)
+        assert step.b == to, f"step {step} is open, not one that ends with {to}"
+        self._path.mkdir(parents=True, exist_ok=True)
+        names = [f"{self._prefix}{step.k:09d}-{n:04d}.{self._format.value}" for n in range(len(self._staged))]
+        for staged, name in zip(self._staged, names, strict=True):
+            self._check_owner()
+            os.replace(staged, self._path / name)
+        if repeated:  # read from the log, the same records may be dealt over fewer files than from the journal
+            for file in self._path.glob("*"):
+                if file.name.startswith(f"{self._prefix}{step.k:09d}-") and file.name not in names:
+                    self._check_owner()
+                    file.unlink()
+        sync_folder(self._path)
+        self._staged = []
+        self._steps.done()
+        return to
+
+    def drop(self) -> None:
+        self._gathered.drop()
+        for staged in self._staged:
+            staged.unlink(missing_ok=True)
+        self._staged = []
+
+    def _write(self, rows: Rows) -> None:
+        path = self._path / STAGING / f"{self._prefix}{uuid.uuid4().hex}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._format is Format.PARQUET:
+            write_parquet(path, self._values.table(rows))
+        else:
+            with path.open("wb") as file:
+                file.writelines(json_lines(rows))
+                file.flush()
+                os.fsync(file.fileno())
+        self._staged.append(path)
+
+    def _check_owner(self) -> None:
+        if not self._still_owner():
+            raise Fenced(f"a newer run delivers to {self._path}; this one stops")

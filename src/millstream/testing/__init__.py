@@ -1,0 +1,5 @@
+"""A topology in this process: you send, you move the clocks, you read. No Spark, and milliseconds a test."""
+
+from millstream.testing.driver import Driver
+
+__all__ = ["Driver"]

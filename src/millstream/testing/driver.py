@@ -1,0 +1,291 @@
+"""What a test holds in its hands: it sends, moves the clocks, and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from millstream.computation import Computation
+from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.epoch import Tally
+from millstream.core.extract import Extractor, FarFuture, Refused
+from millstream.core.graph import DEAD_LETTERS, compile_topology
+from millstream.core.ledger import Ledger, SourceChange
+from millstream.core.low_watermark import LowWatermark
+from millstream.core.planning import hear
+from millstream.core.productions import BUCKET_SHIFT, EARLIEST, LATEST, no_moment, no_text
+from millstream.core.row import HeldRow, state_of, timers_of
+from millstream.errors import TopologyError
+from millstream.injector import BoundedDisorder, Injected, Injection
+from millstream.record import DeadLetter, Errors, Record, Timer
+from millstream.stream import Output, Stream
+from millstream.testing.run import BUCKETS, MemoryRun, Stored
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
+from millstream.topology import Topology
+
+V = TypeVar("V")
+S = TypeVar("S")
+
+BEGINNING = Timestamp(0)  # of the wall clock, unless told
+MOST_EPOCHS = 10_000  # in which no low watermark moves; more is a loop, not work
+SHOWN_RECORDS = 5  # of each stream, by `describe`
+SHOWN_CHARACTERS = 200  # of each value
+
+
+class Driver:
+    """Runs the real core: the same planning, rows, timers, low watermarks and commits as on Spark, epoch by epoch, in one lane.
+
+    An epoch that is not committed leaves nothing: what it took waits again, and the next one is planned afresh.
+    The wall clock starts at `now`. Only a driver that was told the time judges the far future as an injector does.
+    """
+
+    def __init__(self, topology: Topology, *, now: Timestamp | None = None) -> None:
+        self._graph = compile_topology(topology)
+        self._extractors = {name: Extractor(injection) for name, injection in self._graph.injections.items()}
+        self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
+        self._run = MemoryRun(self._graph, clock=self._now)
+        self._puts = 0
+        self._holding = 0
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._run.ledger
+
+    def send(self, stream: Injected[V], *values: V) -> None:
+        """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
+
+        A value that is refused raises, or goes to the dead letters if the injector was told so.
+        """
+        if not isinstance(stream, Injected):
+            raise TopologyError("send goes to a stream made by inject; put goes to any")
+        self._graph.stream_of(stream)
+        _refuse_columns(stream.injection)
+        name, extractor, first = stream.name, self._extractors[stream.name], self._run.sources[stream.name].position
+        now = self._now if self._told_time else END_OF_TIME
+        records: list[Stored] = []
+        dead: list[Stored] = []
+        # Where nobody has told the time, no letter is older than what was promised: on Spark it has the clock of that moment.
+        when = self._now if self._told_time else min(max(self._now, self._promised(name)), LATEST)
+        for number, value in enumerate(values, first):
+            try:
+                found = extractor.extract(value, {}, now=now)
+            except Refused as refused:
+                letter = _refuse(stream.injection, refused, value, f"{name}/0/{number}")
+                dead.append(Stored((name, 0, number), "", encode_value(letter), when))
+            else:
+                records.append(Stored((name, 0, number), found.key, _encoded("send", value), found.timestamp))
+        if values:
+            self._run.feed(name, records)
+            self._run.feed(DEAD_LETTERS, dead)
+            self._run.change(name, SourceChange(injected=len(records), dead=len(dead), position=first + len(values)))
+        self.run()
+
+    def put(self, stream: Injected[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
+        """One record on any stream, as if its producer had made it."""
+        name = self._graph.stream_of(stream).name
+        if not EARLIEST <= _moment("timestamp", timestamp) <= LATEST:
+            raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record; give one that a date can hold")
+        if not isinstance(key, str):
+            raise no_text("put", "key", key)
+        if name in self._run.sources:
+            major, minor = 0, self._run.sources[name].position
+        else:
+            major, minor = self._ledger.number + 1, (BUCKETS << BUCKET_SHIFT) + self._puts  # no bucket has it
+        self._run.feed(name, [Stored((name, major, minor), key, _encoded("put", value), timestamp)])
+        self._puts += 1
+        if name in self._run.sources:
+            self._run.change(name, SourceChange(injected=1, position=minor + 1))
+        self.run()
+
+    def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
+        """Move the clocks on: the promise of all inputs (or of one), and the wall clock. Neither moves back."""
+        if now is not None:
+            self._now = max(self._now, _moment("now", now))
+        if low_watermark is not None:
+            _moment("low_watermark", low_watermark)
+            for name in self._named(of):
+                self._mark(name, "", low_watermark)
+        self.run()
+
+    def finish(self, of: Stream[Any] | None = None) -> None:
+        """All input has ended, or that of one stream."""
+        for name in self._named(of):
+            self._run.change(name, SourceChange(finished=True))
+        self.run()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is sent, put and told inside comes in one epoch, at the end; so it does on Spark when much comes at once."""
+        self._holding += 1
+        try:
+            yield
+        finally:
+            self._holding -= 1
+        self.run()
+
+    def run(self) -> None:
+        """Epochs until nothing is due."""
+        standing, known = 0, dict(self._ledger.low_watermarks)
+        while not self._holding and self.epoch():
+            standing, known, before = standing + 1, dict(self._ledger.low_watermarks), known
+            if known != before:
+                standing = 0
+            if standing == MOST_EPOCHS:
+                raise TopologyError(
+                    f"{MOST_EPOCHS:,} epochs in which no low watermark moved, and the next is due: a cycle sends its records round "
+                    f"and round; let a computation on it end that"
+                )
+
+    def epoch(self, *, always: bool = False) -> bool:
+        """One epoch, if one is due or `always`; says whether there was one, be it one that crashed."""
+        return self._run.epoch(self._now, always=always)
+
+    def crash(self) -> None:
+        """The next epoch crashes at its end, just before it is committed: all that it did is gone.
+
+        What it took waits again, what is kept comes back from what was committed, and the next epoch is planned afresh: with
+        the clocks of that moment, and with what has come meanwhile.
+        """
+        self._run.crashing = True
+
+    def read(self, stream: Stream[V]) -> list[Record[V]]:
+        """All records of a stream so far."""
+        plan = self._graph.stream_of(stream)
+        decode = value_decoder(plan.value_type)
+        return [Record(stored.key, decode(stored.value), stored.timestamp) for stored in self._run.log[plan.name]]
+
+    def dead_letters(self) -> list[DeadLetter]:
+        decode = value_decoder(DeadLetter)
+        return [decode(stored.value) for stored in self._run.log[DEAD_LETTERS]]
+
+    @overload
+    def state(self, computation: Computation[S], key: str) -> S: ...
+    @overload
+    def state(self, computation: str, key: str) -> Any: ...
+
+    def state(self, computation: Computation[Any] | str, key: str) -> Any:
+        """What is kept for a key; its initial state if nothing is. Asked by the computation itself, it has that one's type."""
+        name = self._known(computation)
+        codec = StateCodec(self._graph.nodes[name].computation)
+        state = state_of(self._row(name, key))
+        return codec.fresh() if state is None else codec.decode(state)
+
+    def timers(self, computation: Computation[Any] | str, key: str) -> list[Timer]:
+        """The pending timers of a key, earliest first."""
+        pending = timers_of(self._row(self._known(computation), key)).values()
+        return [p.timer() for p in sorted(pending, key=lambda p: (p.at, p.tag))]
+
+    def keys(self, computation: Computation[Any] | str) -> int:
+        """How many keys of a computation have a row."""
+        name = self._known(computation)
+        return sum(report.rows for report in self._ledger.reports.get(name, {}).values())
+
+    def tally(self, computation: Computation[Any] | str) -> Tally:
+        """Where the records of a computation went, since the beginning."""
+        return self._ledger.tallies.get(self._known(computation), Tally())
+
+    def low_watermark(self, of: Computation[Any] | Stream[Any] | str) -> Timestamp:
+        """The low watermark of a computation, or that of a stream: what its readers may rely on.
+
+        Either goes by name too; where a computation and a stream have the same, it is the computation's.
+        """
+        if isinstance(of, Stream):
+            return self._promised(self._graph.stream_of(of).name)
+        if not isinstance(of, str) or of in self._graph.nodes:
+            return self._low_watermarks(self._known(of)).input
+        if of not in self._graph.streams:
+            there = ", ".join(map(repr, [*self._graph.nodes, *self._graph.streams]))
+            raise TopologyError(f"there is no computation and no stream called {of!r}; there is {there}")
+        return self._promised(of)
+
+    def _promised(self, stream: str) -> Timestamp:
+        if stream == DEAD_LETTERS:  # any computation and any injector may bring one
+            return min(self._promised(other) for other in self._graph.streams if other != DEAD_LETTERS)
+        if stream in self._graph.injections:
+            return self._ledger.promises.get(stream, START_OF_TIME)
+        (producer,) = (name for name, node in self._graph.nodes.items() if stream in node.outputs.values())
+        return self._low_watermarks(producer).output
+
+    def _low_watermarks(self, computation: str) -> LowWatermark:
+        return self._ledger.low_watermarks.get(computation, LowWatermark(START_OF_TIME, START_OF_TIME))
+
+    def describe(self) -> str:
+        """For people: the last epoch, the low watermarks, and the last records of each stream."""
+        lines = [f"topology {self._graph.name!r} after epoch {self._ledger.number}, wall clock {describe(self._now)}"]
+        if self._run.failed is not None:
+            lines.append(f"epoch {self._run.failed} has failed and left nothing; what it took waits")
+        for name in self._graph.nodes:
+            known, tally = self._low_watermarks(name), self.tally(name)
+            counts = ", ".join(f"{count} {what}" for what, count in msgspec.structs.asdict(tally).items() if count) or "nothing received"
+            lines.append(f"computation {name!r}: low watermark {describe(known.input)}, of its output {describe(known.output)}")
+            lines.append(f"    {counts}; {self.keys(name)} keys kept")
+        for name, records in self._run.log.items():
+            if records or name != DEAD_LETTERS:
+                until = f", low watermark {describe(self._promised(name))}" if name in self._graph.injections else ""
+                lines.append(f"stream {name!r}: {len(records)} records{until}")
+                lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
+        return "\n".join(lines)
+
+    def _known(self, computation: Computation[Any] | str) -> str:
+        if not isinstance(computation, str):
+            for name, node in self._graph.nodes.items():
+                if node.computation is computation:
+                    return name
+            raise TopologyError(f"this {type(computation).__name__} is not in the topology; ask the one that was given to compute")
+        if computation not in self._graph.nodes:
+            there = ", ".join(map(repr, self._graph.nodes)) or "none"
+            raise TopologyError(f"there is no computation called {computation!r}; there is {there}")
+        return computation
+
+    def _named(self, of: Stream[Any] | None) -> list[str]:
+        if of is None:
+            return list(self._run.sources)
+        if not isinstance(of, Injected):
+            raise TopologyError("only a stream made by inject has a clock of its own; the others follow")
+        self._graph.stream_of(of)
+        return [of.name]
+
+    def _row(self, computation: str, key: str) -> HeldRow | None:
+        return self._run.held.rows(self._run.lanes.bucket(key), computation).get(key)
+
+    def _mark(self, injector: str, partition: str, complete: Timestamp) -> None:
+        """A partition of a source says how far it has come."""
+        idle_after = self._graph.injections[injector].low_watermark.idle_after
+        self._run.change(injector, hear(self._run.sources[injector], {partition: complete}, clock=self._now, idle_after=idle_after))
+
+
+def _moment(what: str, told: Timestamp) -> Timestamp:
+    if type(told) is not int or not START_OF_TIME <= told <= END_OF_TIME:  # type: ignore[comparison-overlap]
+        raise no_moment(what, told)
+    return told
+
+
+def _encoded(call: str, value: object) -> bytes:
+    try:
+        return encode_value(value)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise TopologyError(f"{call}: {_cut(repr(value))} cannot be kept: {error}; give what the stream carries") from error
+
+
+def _refuse_columns(injection: Injection) -> None:
+    policy = injection.low_watermark
+    found = [injection.key, injection.timestamp, injection.partition, None if isinstance(policy, BoundedDisorder) else policy.of]
+    if columns := [how for how in found if isinstance(how, str)]:
+        raise TopologyError(
+            f"send: {injection.name!r} finds {', '.join(map(repr, columns))} in a column, and a value alone has none; "
+            f"use put(stream, value, key=..., timestamp=...)"
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def _refuse(injection: Injection, why: Refused, value: object, id_: str) -> DeadLetter:
+    """A far future is always set aside; anything else by the injector's policy."""
+    if injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
+        raise why
+    return DeadLetter(injection.name, None, None, id_, str(why), _encoded("send", value).decode())

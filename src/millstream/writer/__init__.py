@@ -1,0 +1,1 @@
+"""The writer process: journal in, log and large targets out."""

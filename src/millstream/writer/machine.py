@@ -1,0 +1,276 @@
+"""The writer's machine: which parts go to which output, and when. Events in, actions out; no file, thread or clock.
+
+    an output is   and then                         becomes   because
+    waiting        its open commit is all there     writing   a start repeats exactly what was begun
+    waiting        the log has what it lacks        writing   it is further behind than the journal
+    waiting        `every` has passed, or there is  writing   one commit for what has come, whole epochs of it
+                   a full commit, or a stop
+    waiting        no record for `IDLE`, or a stop  writing   the position moves on, for what waits for it to be let go
+    waiting        commits are missing              asking    it just began, or more came than are remembered
+    asking         on_tail                          waiting
+    writing        on_done                          waiting   said to the planner: its next commit records it (rule 15)
+    writing        on_refused                       waiting   another moved the position: go on from there (rule 16)
+    writing        on_missing                       waiting   the journal let go of what it was to read: the log has it by now
+    any            on_failed                        failed    the run ends; the other outputs go on until it does
+
+Only committed epochs come in, so only those are written. Of what waits only the places are kept, a bounded number of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millstream.targets.delivery import Epoch, Place, Tail
+from millstream.timestamp import SECOND, START_OF_TIME, Duration, Timestamp
+
+EVERY = SECOND
+IDLE = 60 * SECOND  # without a record, until the position is moved on all the same
+MAX_RECORDS = 1_000_000  # of a commit, but at least one epoch
+MAX_PLACES = 50_000  # that are remembered of an output; what comes after is asked for again
+MAX_REFUSALS = 3  # one after the other: then the other writer is no leftover of an older run
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An output as it was found: what it takes, and how far it is."""
+
+    streams: frozenset[str] | None  # None: all
+    position: int
+    open_until: int | None = None
+    unkept: frozenset[str] = frozenset()  # of all: but these
+    is_log: bool = False
+    every: Duration | None = None  # between two commits, unless much comes; None: as for the others
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is there for this output after this epoch? `on_tail` takes the answer, or the beginning of one."""
+
+    output: str
+    after: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """Add these to an output and commit: epochs (after, history] of the log, then these of the journal; then all up to `to`.
+
+    With `at_most`, the log is read until there are so many records; the commit then ends with the last epoch that was read.
+    """
+
+    output: str
+    after: int
+    history: int | None
+    epochs: Sequence[Epoch]
+    to: int
+    at_most: int | None = None
+
+
+@dataclass(frozen=True)
+class Say:
+    """The output has everything up to here, synced."""
+
+    output: str
+    upto: int
+
+
+@dataclass(frozen=True)
+class Fail:
+    output: str
+    message: str
+
+
+Action = Ask | Write | Say | Fail
+
+
+@dataclass
+class _Feed:
+    """What waits for an output."""
+
+    begun: Begun
+    position: int
+    open_until: int | None
+    known: int  # of all epochs up to here it is known where their parts lie
+    history: int = 0  # up to here that is in the log
+    waiting: deque[Epoch] = field(default_factory=deque)
+    places: int = 0
+    records: int = 0
+    since: Timestamp | None = None  # the first that waits came then
+    moved: Timestamp = START_OF_TIME  # the last commit ended then
+    asking: bool = False
+    outdated: bool = False  # what is asked for is no longer what it needs
+    writing: bool = False
+    failed: bool = False
+    refusals: int = 0
+
+    def takes(self, stream: str) -> bool:
+        return stream not in self.begun.unkept if self.begun.streams is None else stream in self.begun.streams
+
+    def add(self, epoch: Epoch, now: Timestamp) -> None:
+        mine = [place for place in epoch.places if self.takes(place[1].stream)]
+        if mine:
+            self.waiting.append(Epoch(epoch.number, mine))
+            self.places += len(mine)
+            self.records += _records(mine)
+            self.since = now if self.since is None else self.since
+        self.known = epoch.number
+
+    def forget(self, upto: int) -> None:
+        """What the output has by now."""
+        while self.waiting and self.waiting[0].number <= upto:
+            gone = self.waiting.popleft().places
+            self.places -= len(gone)
+            self.records -= _records(gone)
+
+    def first(self, upto: int, at_most: int | None) -> list[Epoch]:
+        """The epochs of the next commit. They stay until it is done: a refused one is made again from where the output is."""
+        taken: list[Epoch] = []
+        records = 0
+        for epoch in self.waiting:
+            records += _records(epoch.places)
+            if epoch.number > upto or (at_most is not None and taken and records > at_most):
+                break
+            taken.append(epoch)
+        return taken
+
+
+class WriterMachine:
+    """All outputs of a writer. Every event says what time it is."""
+
+    def __init__(self, outputs: Mapping[str, Begun], *, newest: int, now: Timestamp, every: Duration = EVERY) -> None:
+        """`newest` is the newest commit that there is."""
+        self._every, self._newest, self._now = every, newest, now
+        self._stop_at: int | None = None
+        self._feeds = {name: _Feed(begun, begun.position, begun.open_until, begun.position, moved=now) for name, begun in outputs.items()}
+
+    @property
+    def finished(self) -> bool:
+        """Whether a stop was asked for, and every output that can has everything up to it."""
+        stop = self._stop_at
+        return stop is not None and all(feed.failed or (feed.position >= stop and not feed.writing) for feed in self._feeds.values())
+
+    def position(self, output: str) -> int:
+        return self._feeds[output].position
+
+    def on_start(self, now: Timestamp) -> list[Action]:
+        return self._next(now)
+
+    def on_commit(self, number: int, places: Sequence[Place], now: Timestamp) -> list[Action]:
+        """A commit is durable, and these are all plain parts that it names."""
+        self._newest = max(self._newest, number)
+        for feed in self._feeds.values():
+            if number == feed.known + 1 and feed.places < MAX_PLACES:
+                feed.add(Epoch(number, places), now)
+        return self._next(now)
+
+    def on_tail(self, output: str, tail: Tail, now: Timestamp) -> list[Action]:
+        """What there is after the epoch that was asked for."""
+        feed = self._feeds[output]
+        feed.asking = False
+        if feed.outdated:
+            feed.outdated = False
+            return self._next(now)
+        if feed.begun.is_log and tail.history > feed.known:
+            return self._fail(
+                output,
+                f"the log ends with epoch {feed.position}, but the commits say that it had {tail.history}: it has lost what lies "
+                f"between; restore it from the copy that the journal is from",
+            )
+        if tail.history > feed.known:  # up to what is known, the parts are in the journal, and maybe not in the log
+            feed.history = tail.history
+            feed.forget(tail.history)  # they are in the log by now: read there, not twice
+        for epoch in tail.epochs:
+            if epoch.number > max(feed.known, tail.history):
+                feed.add(epoch, now)
+        feed.known = max(feed.known, tail.upto)
+        return self._next(now)
+
+    def on_tick(self, now: Timestamp) -> list[Action]:
+        return self._next(now)
+
+    def on_done(self, output: str, upto: int, now: Timestamp) -> list[Action]:
+        feed = self._feeds[output]
+        feed.writing, feed.open_until, feed.refusals = False, None, 0
+        self._move(feed, upto, now)
+        return [Say(output, upto), *self._next(now)]
+
+    def on_refused(self, output: str, position: int, why: str, now: Timestamp) -> list[Action]:
+        """Another has written there; this is the position by now."""
+        feed = self._feeds[output]
+        feed.writing = False
+        feed.refusals += 1
+        if feed.refusals >= MAX_REFUSALS or position < feed.position:
+            return self._fail(output, why)
+        self._move(feed, position, now)
+        return self._next(now)
+
+    def on_missing(self, output: str, why: str, now: Timestamp) -> list[Action]:
+        """It was slower than the log, and a part is gone from the journal: what there is after its position is asked for anew."""
+        feed = self._feeds[output]
+        feed.writing = False
+        feed.refusals += 1
+        if feed.refusals >= MAX_REFUSALS or feed.begun.is_log:
+            return self._fail(output, why)
+        feed.forget(self._newest)
+        feed.known, feed.since, feed.outdated = feed.position, None, feed.asking
+        return self._next(now)
+
+    def on_failed(self, output: str, message: str) -> list[Action]:
+        self._feeds[output].writing = False
+        return self._fail(output, message)
+
+    def on_stop(self, at: int, now: Timestamp) -> list[Action]:
+        """Nothing comes after commit `at`: write all up to it, without waiting for more."""
+        self._stop_at, self._newest = at, max(self._newest, at)
+        return self._next(now)
+
+    def _fail(self, output: str, message: str) -> list[Action]:
+        self._feeds[output].failed = True
+        return [Fail(output, message)]
+
+    def _move(self, feed: _Feed, upto: int, now: Timestamp) -> None:
+        feed.position, feed.moved = upto, now
+        feed.forget(upto)
+        feed.known = max(feed.known, upto)
+        feed.since = now if feed.waiting else None
+
+    def _next(self, now: Timestamp) -> list[Action]:
+        self._now = now = max(self._now, now)
+        actions: list[Action] = []
+        for name, feed in self._feeds.items():
+            if feed.failed:
+                continue
+            if feed.known < self._newest and not feed.asking and feed.places < MAX_PLACES // 2:
+                feed.asking = True
+                actions.append(Ask(name, feed.known))
+            if not feed.writing and (write := self._write(name, feed, now)) is not None:
+                feed.writing = True
+                actions.append(write)
+        return actions
+
+    def _write(self, name: str, feed: _Feed, now: Timestamp) -> Write | None:
+        """The next commit of an output, if it is due."""
+        position, history = feed.position, feed.history if feed.history > feed.position else None
+        if feed.open_until is not None:
+            if feed.known < feed.open_until:
+                return None
+            history = None if history is None else min(history, feed.open_until)
+            return Write(name, position, history, feed.first(feed.open_until, None), feed.open_until)
+        if history is not None:
+            return Write(name, position, history, (), history, MAX_RECORDS)
+        stopping = self._stop_at is not None
+        if feed.waiting:
+            waited = now - (feed.since if feed.since is not None else now)
+            if waited < (feed.begun.every or self._every) and feed.records < MAX_RECORDS and not stopping:
+                return None
+            epochs = feed.first(feed.known, MAX_RECORDS)
+            to = feed.known if len(epochs) == len(feed.waiting) else feed.waiting[len(epochs)].number - 1
+            return Write(name, position, None, epochs, to)
+        if feed.known > position and (now - feed.moved >= IDLE or (stopping and feed.known >= self._newest)):
+            return Write(name, position, None, (), feed.known)
+        return None
+
+
+def _records(places: Sequence[Place]) -> int:
+    return sum(part.records for _, part in places)

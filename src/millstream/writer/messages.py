@@ -1,0 +1,113 @@
+"""What driver and writer say to each other."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.core.parts import Part
+from millstream.injector import Format
+
+Place = tuple[str, Part]
+
+
+class LogSettings(msgspec.Struct, frozen=True):
+    """The log: all streams but those that are not kept."""
+
+    logged: int  # the commits say that it has everything up to here
+    unkept: list[str] = []
+    retention: int | None = None  # microseconds
+
+
+class OutputSettings(msgspec.Struct, frozen=True):
+    """A delivery that the writer makes."""
+
+    name: str
+    stream: str
+    path: str
+    delivered: int  # the commits say that it has everything up to here
+    format: Format | None = None  # None: a Delta table
+    every: int = 1_000_000  # microseconds between two commits, unless much comes
+
+
+# What the driver says.
+
+
+class Begin(msgspec.Struct, tag=True, frozen=True):
+    """The first message."""
+
+    folder: str
+    fence: int
+    newest: int  # the newest commit
+    log: LogSettings
+    outputs: list[OutputSettings] = []
+    types: bytes = b""  # the value type of each delivered stream, pickled by the driver
+    every: int = 1_000_000  # microseconds
+
+
+class NewCommit(msgspec.Struct, tag=True, frozen=True):
+    """A commit is durable, its folder synced; these are the plain parts that it names."""
+
+    number: int
+    places: list[Place]
+
+
+class NamedParts(msgspec.Struct, array_like=True, frozen=True):
+    number: int
+    places: list[Place]
+
+
+class Answer(msgspec.Struct, tag=True, frozen=True):
+    """What there is for an output after what it asked for: in the log up to `history`, then these, all of it up to `upto`."""
+
+    output: str
+    history: int
+    upto: int
+    epochs: list[NamedParts] = []
+
+
+class Needed(msgspec.Struct, tag=True, frozen=True):
+    """Retention leaves these streams from these epochs on."""
+
+    needed_from: dict[str, int]
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True):
+    """Write everything up to this commit, then end."""
+
+    at: int
+
+
+# What the writer says.
+
+
+class Positions(msgspec.Struct, tag=True, frozen=True):
+    """How far each output is, as it was found."""
+
+    of: dict[str, int]
+
+
+class Asked(msgspec.Struct, tag=True, frozen=True):
+    """More is wanted for an output, after this epoch. There is room for it."""
+
+    output: str
+    after: int
+
+
+class Written(msgspec.Struct, tag=True, frozen=True):
+    """An output has everything up to here, synced."""
+
+    output: str
+    upto: int
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    output: str
+    message: str
+
+
+ToWriter = Begin | NewCommit | Answer | Needed | Stop
+FromWriter = Positions | Asked | Written | Failed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_writer = msgspec.msgpack.Decoder(ToWriter).decode
+decode_from_writer = msgspec.msgpack.Decoder(FromWriter).decode

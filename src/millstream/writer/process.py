@@ -1,0 +1,229 @@
+"""The writer process: a socket to the driver, the machine, and the outputs around it. It ends when its connection does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millstream.errors import LogError, MillstreamError
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+from millstream.journal.segments import SegmentReader
+from millstream.log.history import History
+from millstream.log.upkeep import Upkeep
+from millstream.mill.channel import Channel, Closed
+from millstream.targets.delivery import Epoch, Tail
+from millstream.targets.delta import DeltaOutput
+from millstream.targets.files import FilesOutput
+from millstream.targets.output import Output
+from millstream.targets.steps import Steps
+from millstream.targets.typed import Values
+from millstream.timestamp import Duration, Timestamp
+from millstream.writer import messages as said
+from millstream.writer.log_output import LOG, LogOutput
+from millstream.writer.machine import Action, Ask, Begun, Fail, Say, Write, WriterMachine
+from millstream.writer.performing import Done, Hands, HasFailed, Outcome, WasMissing, WasRefused
+
+TICK = 0.05  # seconds; how late a commit may be
+UPKEEP_EVERY = 1.0  # seconds
+
+
+def now() -> Timestamp:
+    return Timestamp(time.time_ns() // 1000)
+
+
+class Writer:
+    """One writer, from `Begin` to its end."""
+
+    def __init__(self, channel: Channel, begin: said.Begin, *, clock: Callable[[], Timestamp] = now) -> None:
+        self._channel, self._clock = channel, clock
+        folder = Path(begin.folder)
+        journal = LocalDisk(folder / "journal")
+        self._owner = Ownership(Commits(journal), begin.fence, begin.newest)
+        log = LocalDisk(folder / "log")
+        history = History(log, now=clock)
+        history.create()
+        self._events: queue.SimpleQueue[said.ToWriter | Outcome | Closed] = queue.SimpleQueue()
+        outputs: dict[str, Output] = {LOG: LogOutput(history)}
+        types: dict[str, Any] = pickle.loads(begin.types) if begin.types else {}  # noqa: S301  (from the driver that started this process)
+        begun = {LOG: Begun(None, outputs[LOG].position(), unkept=frozenset(begin.log.unkept), is_log=True)}
+        _check(LOG, f"the log {folder / 'log'}", begun[LOG].position, begin.log.logged, begin.newest)
+        for settings in begin.outputs:
+            output = make_output(settings, folder, types.get(settings.stream), begin, still_owner=self._owner)
+            outputs[settings.name] = output
+            every = Duration(settings.every)
+            begun[settings.name] = Begun(output.streams, output.position(), output.open_until(), every=every)
+            _check(settings.name, settings.path, begun[settings.name].position, settings.delivered, begin.newest)
+        retention = None if begin.log.retention is None else Duration(begin.log.retention)
+        self._upkeep = Upkeep(history, folder / "log", retention=retention)
+        self._needed_from: dict[str, int] = {}
+        self._upkeep_busy = threading.Event()
+        self._maintained = time.monotonic()
+        self._hands = Hands(outputs, SegmentReader(journal, sleep=time.sleep), log, self._events.put)
+        self._machine = WriterMachine(begun, newest=begin.newest, now=clock(), every=Duration(begin.every))
+        self._send(said.Positions({name: each.position for name, each in begun.items()}))
+
+    def run(self) -> None:
+        """Until everything is written that a stop asked for; `Closed` when the driver is gone."""
+        threading.Thread(target=self._listen, name="listens to the driver", daemon=True).start()
+        try:
+            self._perform(self._machine.on_start(self._clock()))
+            while not self._machine.finished:
+                self._perform(self._handle(self._next()))
+                self._maintain()
+        finally:
+            self._hands.close()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                message = self._channel.receive()
+                assert message is not None
+                self._events.put(said.decode_to_writer(message))
+        except Closed as error:
+            self._events.put(error)
+
+    def _next(self) -> said.ToWriter | Outcome | Closed | None:
+        try:
+            return self._events.get(timeout=TICK)
+        except queue.Empty:
+            return None
+
+    def _handle(self, event: said.ToWriter | Outcome | Closed | None) -> list[Action]:
+        machine, at = self._machine, self._clock()
+        match event:
+            case said.NewCommit(number, places):
+                self._owner.newest = number
+                return machine.on_commit(number, places, at)
+            case said.Answer(output, history, upto, epochs):
+                return machine.on_tail(output, Tail(history, upto, [Epoch(each.number, each.places) for each in epochs]), at)
+            case said.Needed(needed_from):
+                self._needed_from = needed_from
+            case said.Stop(number):
+                return machine.on_stop(number, at)
+            case Done(output, upto):
+                return machine.on_done(output, upto, at)
+            case WasRefused(output, position, why):
+                return machine.on_refused(output, position, why, at)
+            case WasMissing(output, why):
+                return machine.on_missing(output, why, at)
+            case HasFailed(output, message):
+                return machine.on_failed(output, message)
+            case Closed():
+                raise event
+            case said.Begin():
+                raise LogError("a writer begins once")
+        return machine.on_tick(at)
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Ask(output, after):
+                    self._send(said.Asked(output, after))
+                case Write():
+                    self._hands.write(action)
+                case Say(output, upto):
+                    self._send(said.Written(output, upto))
+                case Fail(output, message):
+                    self._send(said.Failed(output, message))
+
+    def _maintain(self) -> None:
+        """By the log's own thread, so it stands between two commits; never more than one call at a time waits."""
+        if self._upkeep_busy.is_set() or time.monotonic() - self._maintained < UPKEEP_EVERY:
+            return
+        self._upkeep_busy.set()
+        self._maintained = time.monotonic()
+
+        def run() -> None:
+            try:
+                self._upkeep.run(self._clock(), self._needed_from)
+            finally:
+                self._upkeep_busy.clear()
+
+        self._hands.run(LOG, run)
+
+    def _send(self, message: said.FromWriter) -> None:
+        self._channel.send(said.encode(message))
+
+
+class Ownership:
+    """Whether no newer run has made a commit, by a look at this moment."""
+
+    def __init__(self, commits: Commits, fence: int, newest: int) -> None:
+        self._commits, self._fence, self.newest = commits, fence, newest
+
+    def __call__(self) -> bool:
+        number = self.newest
+        snapshot = self._commits.newest_snapshot()
+        if snapshot > number and self._commits.read_snapshot(snapshot).fence != self._fence:
+            return False
+        number = max(number, snapshot)
+        while (commit := self._commits.read(number + 1)) is not None:
+            if commit.fence != self._fence:
+                return False
+            number += 1
+        return True
+
+
+def make_output(settings: said.OutputSettings, folder: Path, kind: Any, begin: said.Begin, *, still_owner: Callable[[], bool]) -> Output:
+    values = Values(settings.stream, kind)
+    try:
+        steps = Steps(folder / "deliveries" / settings.name, fence=begin.fence)
+        if settings.format is None:
+            steps.check_there(settings.name, delivered=settings.delivered)  # how far it is, the table says
+        else:
+            steps.check(settings.name, delivered=settings.delivered, newest=begin.newest)
+    except LogError as error:
+        raise OutputError(settings.name, str(error)) from error
+    if settings.format is None:
+        identity = steps.identity
+        steps.close()
+        return DeltaOutput(settings.name, settings.path, values, identity=identity, begins=settings.delivered)
+    return FilesOutput(settings.name, settings.path, settings.format, values, steps=steps, still_owner=still_owner)
+
+
+def _check(output: str, path: str, position: int, recorded: int, newest: int) -> None:
+    """An output that is from another copy than the journal would get something twice, or never."""
+    if position < recorded:
+        raise OutputError(
+            output,
+            f"{path} ends with epoch {position}, but the commits say that it had {recorded}: it has lost what lies between; "
+            f"restore it from the copy that the journal is from",
+        )
+    if position > newest:
+        raise OutputError(
+            output, f"{path} has epochs up to {position}, but commits end with {newest}; restore both from one copy, or deliver elsewhere"
+        )
+
+
+class OutputError(LogError):
+    """An output cannot be begun with."""
+
+    def __init__(self, output: str, message: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
+def serve(channel: Channel) -> None:
+    """The whole life of a writer process."""
+    try:
+        first = channel.receive()
+        assert first is not None
+        begin = said.decode_to_writer(first)
+        if not isinstance(begin, said.Begin):
+            raise LogError("the first message to a writer is Begin")
+        try:
+            writer = Writer(channel, begin)
+        except (MillstreamError, OSError) as error:
+            channel.send(said.encode(said.Failed(getattr(error, "output", LOG), str(error))))
+            return
+        writer.run()
+    except Closed:
+        # The driver is gone. A commit under way may go in or not: the next run reads which.
+        os._exit(0)

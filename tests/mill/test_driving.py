@@ -1,0 +1,265 @@
+"""The planner's thread with real sockets and a real journal, and lanes that a test speaks for."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import millstream as ms
+from millstream.core.graph import Graph, compile_topology
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger
+from millstream.core.parts import NO_LANE, Columns
+from millstream.core.route import Dealer
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+from millstream.journal.opening import claim
+from millstream.journal.segments import SegmentWriter
+from millstream.mill.actions import Fed, Moment, Settings
+from millstream.mill.beginning import plant_of
+from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
+from millstream.mill.driving import Ended, PlannerThread
+from millstream.mill.messages import GoAway, Join, Report, Run, ToLane, Welcome, decode_to_lane, encode_message
+from millstream.mill.planner import Planner, first_commit
+from millstream.timestamp import Timestamp
+from tests.conformance.scenes import Obedient, at, inject
+from tests.mill.desk import graph_of
+from tests.waiting import wait_until
+
+PATIENCE = 30.0
+BUCKETS = 2
+
+
+class House:
+    """A journal on a disk, and one planner after another that owns it."""
+
+    def __init__(self, folder: Path, graph: Graph | None = None) -> None:
+        self.graph = graph or graph_of()
+        self.commits = Commits(LocalDisk(folder))
+        self.secret = secrets.token_bytes(32)
+        self.clock: Callable[[], Timestamp] = lambda: at(0)
+        self.threads: list[PlannerThread] = []
+        self.channels: list[Channel] = []
+
+    def planner(self, *, start: bool = True, before_join: Callable[[int], None] = lambda lane: None, **settings: float) -> PlannerThread:
+        plant = plant_of(self.graph, buckets=BUCKETS, lanes=1)
+
+        def make(ledger: Ledger) -> Commit:
+            moment = Moment(self.clock(), time.monotonic())
+            return first_commit(self.graph, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=moment)
+
+        ledger = claim(self.commits, make)
+        now = Moment(self.clock(), time.monotonic())
+        planner = Planner(self.graph, ledger, settings=Settings(**settings), redo={}, new_id=lambda: uuid.uuid4().hex, at=now)
+        self.listener = Listener()
+        thread = PlannerThread(planner, self.commits, self.listener, self.secret, clock=lambda: self.clock(), before_join=before_join)
+        self.threads.append(thread)
+        if start:
+            thread.start()
+        return thread
+
+    def lane(self, attempt: int = 1, state: Checkpoint | None = None) -> Channel:
+        channel = connect(self.listener.address, self.secret)
+        self.channels.append(channel)
+        channel.send(encode_message(Join(0, attempt, state or Checkpoint(), "here")))
+        return channel
+
+    def fed(self, position: int = 1) -> Fed:
+        writer = SegmentWriter(self.commits.disk, "values", lambda: uuid.uuid4().hex)
+        columns = Columns(["k"], [b"{}"], [at(1)], [position])
+        dealt = Dealer(self.graph, Lanes(BUCKETS, 1)).deal("events", "events", 0, columns, lane=NO_LANE)
+        frame = writer.append(dealt, lane=NO_LANE)
+        writer.close()
+        return Fed("events", [frame], {}, 1, position=position)
+
+    def close(self) -> None:
+        for thread in self.threads:
+            thread.end()
+        for channel in self.channels:
+            channel.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.close()
+
+
+def hear(channel: Channel) -> ToLane:
+    message = channel.receive(PATIENCE)
+    assert message is not None
+    return decode_to_lane(message)
+
+
+def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: House) -> None:
+    thread = house.planner()
+    woken: list[int] = []
+    thread.watchers.append(lambda commit: woken.append(commit.number))
+    lane = house.lane()
+    assert isinstance(hear(lane), Welcome)
+    thread.feed(house.fed())
+    run = hear(lane)
+    assert isinstance(run, Run)
+    assert house.commits.read(run.header.epoch) is None
+    lane.send(encode_message(Report(run.header.epoch, run.try_number, None, [])))
+    wait_until(lambda: run.header.epoch in woken, PATIENCE)
+    commit = house.commits.read(run.header.epoch)
+    assert commit is not None
+    assert (commit.sources["events"].position, len(commit.took)) == (1, 1)
+
+
+def test_what_becomes_due_while_it_looks_is_not_slept_over(house: House) -> None:
+    """The clock moves between two of its looks; nothing else comes that would wake it."""
+    topology = ms.Topology("desk")
+    idle = ms.BoundedDisorder(ms.SECOND, idle_after=ms.MINUTE)
+    topology.compute("it", Obedient()).reads(inject(topology, low_watermark=idle))
+    house.graph = compile_topology(topology)
+    thread = house.planner()
+    assert isinstance(hear(house.lane()), Welcome)
+    thread.feed(Fed("events", [], {"slow": at(1)}))
+    thread.ask(lambda planner: None)
+    house.clock = lambda: at(59)
+    thread.feed(Fed("events", [], {"quick": at(9)}))
+    thread.ask(lambda planner: None)
+    wait_until(lambda: time.monotonic() > thread.planner.emptied + 2 * thread.planner.settings.empty_every, PATIENCE)
+    looks = iter([at(60) - 100 * ms.MILLISECOND] * 2)  # a question, and a look before the silence counts; then after it
+    house.clock = lambda: next(looks, at(61))
+    thread.ask(lambda planner: None)
+    wait_until(lambda: thread.planner.ledger.promises["events"] == at(9), PATIENCE)
+
+
+def test_an_idle_planner_does_not_turn(house: House) -> None:
+    thread = house.planner()
+    lane = house.lane()
+    assert isinstance(hear(lane), Welcome)
+    thread.ask(lambda planner: None)
+    wait_until(lambda: thread.planner.next_tick(Moment(at(0), 1e9)) is None, PATIENCE)
+    thread.ask(lambda planner: None)
+    turns = thread.turns
+    assert not thread.ended.wait(0.5)
+    assert thread.turns <= turns + 1
+
+
+def test_a_lane_of_which_the_connection_ends_is_lost_and_its_epoch_waits(house: House) -> None:
+    thread = house.planner()
+    lane = house.lane()
+    assert isinstance(hear(lane), Welcome)
+    thread.feed(house.fed())
+    first = hear(lane)
+    lane.close()
+    wait_until(lambda: not thread.planner.seats[0].here, PATIENCE)
+    again = house.lane(2)
+    assert isinstance(hear(again), Welcome)
+    assert hear(again) == first
+
+
+def test_a_lane_that_says_what_cannot_be_read_is_closed(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    thread = house.planner()
+    lane = house.lane()
+    assert isinstance(hear(lane), Welcome)
+    lane.send(b"nonsense")
+    with pytest.raises(Closed):
+        lane.receive(PATIENCE)
+    assert thread.ask(lambda planner: planner.seats[0].here) is False
+    assert "a lane said what cannot be read" in caplog.text
+
+
+def test_rule_3_the_thread_ends_when_another_run_has_the_number(house: House) -> None:
+    old = house.planner()
+    listener = house.listener
+    house.planner()
+    old.tell(lambda planner, at: planner.on_fed(Fed("events", [], {"": ms.Timestamp(5)}), at))
+    assert old.ended.wait(PATIENCE)
+    assert isinstance(old.error, Ended)
+    assert old.error.kind == "Fenced"
+    old.end()
+    with pytest.raises(Closed):
+        connect(listener.address, house.secret)
+
+
+@pytest.mark.parametrize(("taken_over", "kind"), [(True, "Fenced"), (False, "LogError")])
+def test_rule_12_a_state_ahead_is_damage_only_if_nobody_has_taken_over(house: House, taken_over: bool, kind: str) -> None:
+    thread = house.planner()
+    address = house.listener.address
+    if taken_over:
+        house.planner()
+    channel = connect(address, house.secret)
+    house.channels.append(channel)
+    channel.send(encode_message(Join(0, 1, Checkpoint(Identity(50, "of the newer run", "1")), "here")))
+    assert thread.ended.wait(PATIENCE)
+    assert isinstance(thread.error, Ended)
+    assert thread.error.kind == kind
+
+
+def test_rule_14_what_spark_wrote_is_synced_before_the_planner_hears_of_a_lane(house: House) -> None:
+    order: list[str] = []
+    thread = house.planner(before_join=lambda lane: order.append(f"synced {lane}"), start=False)
+    joined = thread.planner.on_join
+    thread.planner.on_join = lambda *told: order.append("joined") or joined(*told)  # type: ignore[method-assign, func-returns-value]
+    thread.start()
+    assert isinstance(hear(house.lane()), Welcome)
+    assert order == ["synced 0", "joined"]
+
+
+def test_a_sync_that_fails_ends_the_run(house: House) -> None:
+    def fail(lane: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    thread = house.planner(before_join=fail)
+    lane = house.lane()
+    assert thread.ended.wait(PATIENCE)
+    assert isinstance(thread.error, OSError)
+    with pytest.raises(Closed):
+        lane.receive(PATIENCE)
+
+
+def test_a_lane_that_is_greeted_while_the_planner_ends_is_let_go(house: House) -> None:
+    """It would wait for a message for ever: its process lives on with the session."""
+    greeting, ending = threading.Event(), threading.Event()
+
+    def wait_for_the_end(lane: int) -> None:
+        greeting.set()
+        assert ending.wait(PATIENCE)
+
+    thread = house.planner(before_join=wait_for_the_end)
+    lane = house.lane()
+    assert greeting.wait(PATIENCE)
+    thread.end()
+    ending.set()
+    with pytest.raises(Closed):
+        lane.receive(PATIENCE)
+
+
+def test_a_planner_that_closes_sends_lanes_away_also_those_that_come_late(house: House) -> None:
+    thread = house.planner()
+    lane = house.lane()
+    assert isinstance(hear(lane), Welcome)
+    thread.tell(lambda planner, at: planner.on_close(at))
+    assert isinstance(hear(lane), GoAway)
+    assert isinstance(hear(house.lane(2)), GoAway)
+
+
+def test_strangers_are_not_heard_and_keep_nobody_out(house: House) -> None:
+    house.planner()
+    silent = _connected(house.listener.address)
+    liar = Channel(_connected(house.listener.address))
+    liar.send(b"x" * 64)
+    assert isinstance(hear(house.lane()), Welcome)
+    liar.receive(PATIENCE)  # what it is to sign
+    with pytest.raises(Closed):
+        liar.receive(PATIENCE)
+    silent.close()
+
+
+def test_one_that_was_never_started_can_be_ended(house: House) -> None:
+    thread = house.planner(start=False)
+    thread.end()
+    with pytest.raises(Closed):
+        connect(house.listener.address, house.secret)

@@ -1,0 +1,40 @@
+"""Each rule of the protocol, broken on purpose, breaks a law within some seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MAX_SEEDS, MUTANTS, Mutant, seeds_until_caught
+
+QUICK = {
+    "a number that is taken counts as committed",
+    "a missing number is the end",
+    "somebody is woken before the folder is synced",
+    "redo skips an epoch",
+    "a lane is told to checkpoint in an open epoch",
+    "held rows are kept over any checkpoint",
+    "removed before the commit that says so",
+    "free is what the join has, not the batch before",
+    "written back is free",
+    "free though the log lacks it",
+    "the log is written wherever it is",
+    "a note is taken twice",
+    "a report comes before the sync",
+    "commits go before the snapshot is durable",
+    "a commit before all reports",
+    "readers by number",
+    "parts are taken twice",
+}
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.name in QUICK], ids=lambda m: m.name)
+def test_a_broken_rule_is_noticed_soon(mutant: Mutant) -> None:
+    seeds, _ = seeds_until_caught(mutant, 60)
+    assert seeds is not None
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.name not in QUICK and not m.unseen], ids=lambda m: m.name)
+def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
+    seeds, _ = seeds_until_caught(mutant, MAX_SEEDS)
+    assert seeds is not None
