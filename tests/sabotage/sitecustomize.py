@@ -89,6 +89,11 @@ def _noted(folder: Path, *args: Any, **__: Any) -> dict[str, object]:
     return {"note": any(notes), "committed": (folder / "checkpoints" / "inject clicks" / "commits" / str(batch)).exists()}
 
 
+def _is_new(settings: Any, messages: Any, batch: int, **_: Any) -> bool:
+    """A batch without a note. One whose run died before Spark's commit comes again, and has its note already."""
+    return not any((Path(settings.journal) / "notes" / settings.injector).glob(f"{batch:012d}-*"))
+
+
 def _called(folder: Path, of: Any, *args: Any) -> dict[str, object]:
     """Whether the function was called with the step."""
     k = args[0] if args and of.__class__.__name__ == "Function" else of.open.k
@@ -141,7 +146,7 @@ POINTS = {
     "before a step of files has ended": Point("millstream.targets.steps", "Steps.done", BEFORE, _of_writer),
     # In an injector's query.
     "in an injector's task": Point(INJECTORS, "_Work.finish", AFTER),
-    "between an injector's frames and its note": Point(INJECTORS, "_leave", BEFORE, _always, _noted),
+    "between an injector's frames and its note": Point(INJECTORS, "_leave", BEFORE, _is_new, _noted),
     "between an injector's note and Spark's commit": Point(INJECTORS, "InjectorWriter.commit", AFTER, _always, _noted),
 }
 

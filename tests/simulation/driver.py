@@ -14,6 +14,7 @@ from millstream.errors import MillstreamError
 from millstream.journal import opening
 from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.notes import Notes
+from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Warn, Write
 from millstream.mill.beginning import plant_of, rows_to_redo
@@ -330,8 +331,7 @@ class Run:
                     snapshot = Snapshot.of(planner.ledger)
                     self.chores.append((f"folds {snapshot.number}, needed from {needed}", lambda s=snapshot, n=needed: self._fold(s, n)))
                 case Look(otherwise):
-                    newer = self.commits.read(planner.ledger.number + 1) is not None
-                    if newer or self.commits.newest_snapshot() > planner.ledger.number:
+                    if not Ownership(self.commits, self.fence, lambda: planner.ledger.number)():
                         raise Ended("Fenced", "a newer run owns the folder; this one stops")
                     raise Ended("Damage", otherwise)
                 case End(kind, message):

@@ -11,14 +11,13 @@ from millstream.core.ledger import Commit
 from millstream.core.parts import Columns
 from millstream.errors import LogError, MillstreamError
 from millstream.journal.errors import Missing
+from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.targets.delivery import (
     Action,
     CallTarget,
     Content,
     DeliveryMachine,
-    Epoch,
-    Place,
     ReadHistory,
     ReadParts,
     ReadTail,
@@ -29,6 +28,7 @@ from millstream.targets.delivery import (
     Tail,
 )
 from millstream.targets.steps import Steps
+from millstream.targets.tail import read_tail
 from millstream.timestamp import Duration, Timestamp
 from millstream.writer import machine as writing
 from millstream.writer.log_output import LOG, LogOutput
@@ -81,29 +81,12 @@ class Reading:
     def tail(self, stream: str | None, after: int) -> Tail:
         planner = self.run.planner
         assert planner is not None
-        newest, logged = planner.ledger.number, planner.ledger.logged
-        begin = max(after, logged) if stream is not None and stream not in planner.ledger.plant.unkept else after
-        upto, epochs = begin, list[Epoch]()
-        for count, commit in enumerate(self.run.commits.span(begin + 1, newest)):
-            if count == EPOCHS_AT_ONCE:
-                break
-            upto = commit.number
-            if places := plain_parts(commit, stream):
-                epochs.append(Epoch(commit.number, places))
-        return Tail(begin, upto, epochs)
+        return read_tail(self.run.commits, planner.ledger, stream, after=after, at_most=EPOCHS_AT_ONCE)
 
     def still_owner(self) -> bool:
         planner = self.run.planner
         assert planner is not None
-        number = planner.ledger.number
-        newer = self.run.commits.read(number + 1)
-        if newer is not None:
-            return newer.fence == self.run.fence
-        return self.run.commits.newest_snapshot() <= max(number, planner.ledger.number)
-
-
-def plain_parts(commit: Commit, stream: str | None) -> list[Place]:
-    return [(f.segment, p) for f in commit.frames for p in f.parts if not p.reader and stream in (None, p.stream)]
+        return Ownership(self.run.commits, self.run.fence, lambda: planner.ledger.number)()
 
 
 class SimDelivery:
@@ -134,7 +117,7 @@ class SimDelivery:
         return self._machine.position if self._machine.has(self._machine.position) else 0
 
     def notify(self, commit: Commit) -> None:
-        self._actions += self._machine.on_commit(commit.number, plain_parts(commit, self.stream))
+        self._actions += self._machine.on_commit(commit.number, commit.plain_parts(self.stream))
 
     def close(self) -> None:
         self._steps.close()
@@ -251,7 +234,7 @@ class SimWriter:
 
     def notify(self, commit: Commit) -> None:
         if self._machine is not None:
-            self._heard.append(("commit", (commit.number, plain_parts(commit, None))))
+            self._heard.append(("commit", (commit.number, commit.plain_parts())))
 
     def events(self) -> Iterator[Event]:
         from tests.simulation.world import Event

@@ -22,6 +22,7 @@ from millstream.core.route import Dealer
 from millstream.errors import MillstreamError
 from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.notes import Note, Notes
+from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.channel import Channel, Closed, Listener, admit
@@ -70,6 +71,7 @@ class PlannerThread(threading.Thread):
         super().__init__(name="millstream plans", daemon=True)
         self.planner, self._commits, self._listener, self._secret = planner, commits, listener, secret
         self._clock, self._before_join = clock, before_join
+        self._still_owner = Ownership(commits, planner.ledger.fence, lambda: planner.ledger.number)
         self.disk = commits.disk
         self.notes = Notes(commits.disk)
         self.room = threading.Event()  # sources may be read
@@ -248,8 +250,7 @@ class PlannerThread(threading.Thread):
                     snapshot = Snapshot.of(self.planner.ledger)
                     self._later(lambda snapshot=snapshot, needed=needed_from: self._fold(snapshot, needed))  # type: ignore[misc]
                 case Look(otherwise):
-                    newer = self._commits.read(self.planner.ledger.number + 1) is not None
-                    if newer or self._commits.newest_snapshot() > self.planner.ledger.number:
+                    if not self._still_owner():
                         raise Ended("Fenced", "a newer run owns the folder; this one stops")
                     raise Ended("LogError", otherwise)
                 case End(kind, message):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import islice
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit
 from millstream.core.parts import Columns, Part
 from millstream.errors import Fenced
 from millstream.journal.disk import LocalDisk
+from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.log.folder import Folder
 from millstream.log.reading_history import history
 from millstream.mill.driving import PlannerThread
 from millstream.spark.milling import Journal
-from millstream.targets.delivery import Epoch, Stretch, Tail
+from millstream.targets.delivery import Stretch, Tail
 from millstream.targets.driver import DeliveryThread, driver_target
 from millstream.targets.records import stretch
 from millstream.targets.steps import Steps
+from millstream.targets.tail import read_tail
 
 EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there is
 
@@ -27,8 +28,8 @@ EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there
 class Ledge:
     """What one delivery knows of the run around it."""
 
-    def __init__(self, name: str, stream: str, *, kept: bool, journal: Journal, planner: PlannerThread, folder: Folder, fence: int) -> None:
-        self._name, self._stream, self._kept, self._fence = name, stream, kept, fence
+    def __init__(self, name: str, stream: str, *, journal: Journal, planner: PlannerThread, folder: Folder, owner: Ownership) -> None:
+        self._name, self._stream, self.still_owner = name, stream, owner
         self._commits, self._planner = journal.commits, planner
         self._reader = SegmentReader(journal.disk, sleep=time.sleep)
         self._log = LocalDisk(folder.log)
@@ -38,27 +39,11 @@ class Ledge:
 
     def read_tail(self, after: int) -> Tail:
         ledger = self._planner.planner.ledger
-        newest, logged = ledger.number, ledger.logged
-        begin = max(after, logged if self._kept else ledger.plant.since.get(self._name, 0))
-        epochs: list[Epoch] = []
-        upto = begin
-        for commit in islice(self._commits.span(begin + 1, newest), EPOCHS_AT_ONCE):
-            upto = commit.number
-            if places := commit.plain_parts(self._stream):
-                epochs.append(Epoch(commit.number, places))
-        return Tail(begin, upto, epochs)
+        since = ledger.plant.since.get(self._name, 0)
+        return read_tail(self._commits, ledger, self._stream, after=after, since=since, at_most=EPOCHS_AT_ONCE)
 
     def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:
         return stretch(history(self._log, self._stream, after, upto), upto, at_most)
-
-    def still_owner(self) -> bool:
-        ledger = self._planner.planner.ledger
-        number = ledger.number
-        while (newer := self._commits.read(number + 1)) is not None:
-            if newer.fence != self._fence:
-                return False
-            number += 1  # one of ours that the ledger does not have yet
-        return self._commits.newest_snapshot() <= max(number, ledger.number)
 
     def say(self, position: int) -> None:
         self._planner.tell(lambda planner, at: planner.on_delivered(self._name, position, at))
@@ -67,7 +52,7 @@ class Ledge:
 class Deliveries:
     """Those of a run that are called in this process."""
 
-    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, fence: int) -> None:
+    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, fence: int, owner: Ownership) -> None:
         self._streams: dict[str, list[DeliveryThread]] = {}
         self.threads: dict[str, DeliveryThread] = {}
         ledger = planner.planner.ledger
@@ -78,7 +63,7 @@ class Deliveries:
             target = driver_target(delivery)
             steps = Steps(folder.delivery(name), fence=fence, durable=target.durable)
             steps.check(name, delivered=ledger.delivered.get(name, 0), newest=ledger.number)
-            ledge = Ledge(name, stream.name, kept=stream.kept, journal=journal, planner=planner, folder=folder, fence=fence)
+            ledge = Ledge(name, stream.name, journal=journal, planner=planner, folder=folder, owner=owner)
             thread = DeliveryThread(name, stream, target, steps, ledge, newest=ledger.number)
             self.threads[name] = thread
             self._streams.setdefault(stream.name, []).append(thread)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from millstream.core.graph import compile_topology
 from millstream.errors import Fenced, LogError, RunFailed
 from millstream.injector import FileSource
+from millstream.journal.ownership import Ownership
 from millstream.log.checks import check_injector
 from millstream.log.folder import Folder
 from millstream.log.status import Status, status_from, status_of
@@ -82,7 +83,8 @@ class Run:
             undo.callback(_if_java_lives, self._mill.close)
             own(self._folder, self._mill.fence)
             planner = self._mill.thread
-            self._deliveries = Deliveries(self._graph, self._folder, journal, planner, self._mill.fence)
+            self._owner = Ownership(journal.commits, self._mill.fence, lambda: planner.planner.ledger.number)
+            self._deliveries = Deliveries(self._graph, self._folder, journal, planner, self._mill.fence, self._owner)
             self._writer = Writer(self._graph, self._folder, journal, planner, options, self._mill.fence)
             undo.callback(self._writer.end)
             planner.watchers += [self._deliveries.on_commit, self._writer.on_commit]
@@ -257,10 +259,17 @@ class Run:
         self._end()
 
     def _failed(self, died: Died) -> RunFailed:
-        cause = cause_of(died, self._folder)
-        if isinstance(died.error, Fenced):
-            cause = f"a newer run owns {self._folder.path}; this one stops"
+        cause = f"a newer run owns {self._folder.path}; this one stops" if self._was_overtaken(died) else cause_of(died, self._folder)
         return RunFailed(cause, all_words(died.error), None if self._words is None else str(self._words))
+
+    def _was_overtaken(self, died: Died) -> bool:
+        """What a newer run has removed is missing to this one: only an owner blames the disk, whoever met it (rule 12)."""
+        if isinstance(died.error, Fenced):
+            return True
+        try:
+            return isinstance(died.error, LogError) and not self._owner()
+        except LogError:  # what is wrong with the folder is told already
+            return False
 
     def _end(self) -> None:
         if self._ended.is_set():

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit
@@ -25,6 +24,7 @@ from millstream.mill.driving import PlannerThread
 from millstream.spark.milling import Journal
 from millstream.spark.options import Options
 from millstream.spark.ship import pickled
+from millstream.targets.tail import read_tail
 from millstream.writer import messages as said
 from millstream.writer.log_output import LOG
 
@@ -230,19 +230,12 @@ class Writer:
             self._planner.tell(lambda planner, at: planner.on_delivered(output, upto, at))
 
     def _answer(self, output: str, after: int) -> said.Answer:
-        """What an output lacks: the log's own from the journal, which keeps it; of a kept stream the history from the log."""
+        """What an output lacks."""
         ledger = self._planner.planner.ledger
-        newest, logged = ledger.number, ledger.logged
         stream = None if output == LOG else self._graph.stream_of(self._deliveries[output].stream).name
-        begin = after
-        if stream is not None:
-            begin = max(after, ledger.plant.since.get(output, 0) if stream in self._unkept else logged)
-        upto, epochs = begin, list[said.NamedParts]()
-        for commit in islice(self._journal.commits.span(begin + 1, newest), EPOCHS_PER_ANSWER):
-            upto = commit.number
-            if places := commit.plain_parts(stream):
-                epochs.append(said.NamedParts(commit.number, places))
-        return said.Answer(output, begin, upto, epochs)
+        since = ledger.plant.since.get(output, 0)
+        tail = read_tail(self._journal.commits, ledger, stream, after=after, since=since, at_most=EPOCHS_PER_ANSWER)
+        return said.Answer(output, tail.history, tail.upto, [said.NamedParts(each.number, list(each.places)) for each in tail.epochs])
 
     def _lost(self) -> None:
         """The process is gone. Unless it was to go, another one begins where the tables say that it was."""

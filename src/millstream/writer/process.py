@@ -14,6 +14,7 @@ from typing import Any
 from millstream.errors import LogError, MillstreamError
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
+from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.log.history import History
 from millstream.log.upkeep import Upkeep
@@ -45,7 +46,8 @@ class Writer:
         self._channel, self._clock = channel, clock
         folder = Path(begin.folder)
         journal = LocalDisk(folder / "journal")
-        self._owner = Ownership(Commits(journal), begin.fence, begin.newest)
+        self._newest = begin.newest
+        owner = Ownership(Commits(journal), begin.fence, lambda: self._newest)
         log = LocalDisk(folder / "log")
         history = History(log, now=clock)
         history.create()
@@ -55,7 +57,7 @@ class Writer:
         begun = {LOG: Begun(None, outputs[LOG].position(), unkept=frozenset(begin.log.unkept), is_log=True)}
         _check(LOG, f"the log {folder / 'log'}", begun[LOG].position, begin.log.logged, begin.newest)
         for settings in begin.outputs:
-            output = make_output(settings, folder, types.get(settings.stream), begin, still_owner=self._owner)
+            output = make_output(settings, folder, types.get(settings.stream), begin, still_owner=owner)
             outputs[settings.name] = output
             every = Duration(settings.every)
             begun[settings.name] = Begun(output.streams, output.position(), output.open_until(), every=every)
@@ -99,7 +101,7 @@ class Writer:
         machine, at = self._machine, self._clock()
         match event:
             case said.NewCommit(number, places):
-                self._owner.newest = number
+                self._newest = number
                 return machine.on_commit(number, places, at)
             case said.Answer(output, history, upto, epochs):
                 return machine.on_tail(output, Tail(history, upto, [Epoch(each.number, each.places) for each in epochs]), at)
@@ -150,25 +152,6 @@ class Writer:
 
     def _send(self, message: said.FromWriter) -> None:
         self._channel.send(said.encode(message))
-
-
-class Ownership:
-    """Whether no newer run has made a commit, by a look at this moment."""
-
-    def __init__(self, commits: Commits, fence: int, newest: int) -> None:
-        self._commits, self._fence, self.newest = commits, fence, newest
-
-    def __call__(self) -> bool:
-        number = self.newest
-        snapshot = self._commits.newest_snapshot()
-        if snapshot > number and self._commits.read_snapshot(snapshot).fence != self._fence:
-            return False
-        number = max(number, snapshot)
-        while (commit := self._commits.read(number + 1)) is not None:
-            if commit.fence != self._fence:
-                return False
-            number += 1
-        return True
 
 
 def make_output(settings: said.OutputSettings, folder: Path, kind: Any, begin: said.Begin, *, still_owner: Callable[[], bool]) -> Output:
