@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.core import apart, minima, pages
-from millstream.core.row import Changes, HeldRow, Row, least, minima_of, timers_of
+from millstream.core.row import END, Changes, HeldRow, Row, least, minima_of, timers_of
 from millstream.mill.held import Held, decode_changes
 from tests.core.shelf import Shelf, row, timer
 
@@ -21,6 +21,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few keys are enough to split, merge, begin new chunks and live apart."""
     monkeypatch.setattr(pages, "ROWS_PER_PAGE", 3)
     monkeypatch.setattr(pages, "ROWS_TO_MERGE", 1)
+    monkeypatch.setattr(pages, "ROWS_PER_REDO", 4)
     monkeypatch.setattr(minima, "PAGES_PER_CHUNK", 3)
     monkeypatch.setattr(apart, "LARGE", 60)
 
@@ -34,7 +35,8 @@ def any_row(rnd: random.Random) -> HeldRow | None:
     state = rnd.choice([b"", b"s", b"t" * 20, b"l" * rnd.choice([61, 500])])
     # Few times, so that many rows tie for the least of a page and of all.
     timers = [timer(tag, rnd.randrange(4), wall=rnd.random() < 0.5, hold=rnd.choice([None, 0, 1])) for tag in "ab"[: rnd.randrange(3)]]
-    return rnd.choice([None, row(state), row(state, *timers), row(None, timer("t", rnd.randrange(9)))])
+    expiring = Row(state, None, 0, rnd.randrange(4), END, END)
+    return rnd.choice([None, row(state), row(state, *timers), row(None, timer("t", rnd.randrange(9))), expiring])
 
 
 def check(held: Held, model: Model, clock: int) -> None:

@@ -10,7 +10,8 @@ import sys
 import zlib
 from array import array
 from collections.abc import Mapping
-from typing import cast
+from itertools import islice
+from typing import Any, cast
 
 import msgspec
 
@@ -23,6 +24,7 @@ from millstream.timestamp import Timestamp
 
 ROWS_PER_PAGE = 32  # a page is split above this many rows on the average
 ROWS_TO_MERGE = 8  # and merged below this many
+ROWS_PER_REDO = 4_096  # or as many as there are: pages are split after each helping
 
 # What pages take in memory beside their content; measured (tests/mill/test_memory.py).
 ENCODED_OVERHEAD = 160
@@ -49,7 +51,10 @@ _EMPTY = _encode({})
 
 def hash_key(key: str) -> int:
     """32 bits that stay the same on every machine and in every version."""
-    return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    try:
+        return zlib.crc32(key.encode())
+    except UnicodeEncodeError:  # it has lone surrogates; to name a handler of errors at once costs every key twice the time
+        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
 
 
 def bucket_of(key: str, buckets: int) -> int:
@@ -94,7 +99,7 @@ class Pages:
     # An epoch.
 
     def get(self, key: str) -> HeldRow | None:
-        hashed = zlib.crc32(key.encode("utf-8", "surrogatepass"))
+        hashed = hash_key(key)
         level = self.count.bit_length() - 1
         number = hashed & ((2 << level) - 1)
         if number >= self.count:
@@ -112,7 +117,9 @@ class Pages:
     def put(self, key: str, old: HeldRow | None, new: HeldRow | None) -> None:
         """Replace the row of a key; `old` is what `get` has just given."""
         if new.__class__ is not bytes or old.__class__ is not bytes or self.apart.rows or len(new) > apart.LARGE:
-            self._replace(key, old, new)
+            number = self._at
+            self._grow(number, self._exchange(number, self._on, key, old, new))
+            self._split_enough()
             return
         # The plain case, a state for a state: no count changes and no minimum.
         number = self._at
@@ -121,10 +128,10 @@ class Pages:
         if grown := len(new) - len(old):
             self._grow(number, grown)
 
-    def _replace(self, key: str, old: HeldRow | None, new: HeldRow | None) -> None:
+    def _exchange(self, number: int, page: Page, key: str, old: HeldRow | None, new: HeldRow | None) -> int:
+        """Replace a row, whatever it was and becomes; returns by how much its page has grown."""
         if old is None and new is None:
-            return
-        number, page = self._at, self._on
+            return 0
         self._changed[key] = new
         self._altered = True
         if old.__class__ is Row:
@@ -153,9 +160,7 @@ class Pages:
             self.minima.left(number, before, after)
         if after.__class__ is Row:
             self.minima.came(number, after)
-        self._grow(number, grown)
-        if self.rows > self.count * ROWS_PER_PAGE:
-            self._split()
+        return grown
 
     def due(self, low_watermark: Timestamp, now: Timestamp) -> list[str]:
         """The keys with a timer that is due, sorted; reads only pages that may have one."""
@@ -182,11 +187,51 @@ class Pages:
         return changed
 
     def redo(self, changes: Mapping[str, HeldRow | None]) -> None:
-        """Rows as an epoch left them; they are not changes of this one."""
-        get, put = self.get, self.put
-        for key, row in changes.items():
-            put(key, get(key), row)
+        """Rows as epochs left them; they are not changes of this one."""
+        items = iter(changes.items())
+        while some := list(islice(items, max(ROWS_PER_REDO, self.rows))):  # at most twice the rows, so a split rehashes few of them
+            self._redo(some)
+            self._split_enough()
         self._changed = {}
+
+    def _redo(self, changes: list[tuple[str, HeldRow | None]]) -> None:
+        """Page by page: a page and its keys come into the processor's cache once, not once for each row. That halves the time
+        where a million rows are redone (`python -m bench rows`)."""
+        of_page: dict[int, list[Any]] = {}
+        count, wide = self.count, (2 << (self.count.bit_length() - 1)) - 1
+        for key, row in changes:
+            hashed = hash_key(key)
+            number = hashed & wide
+            if number >= count:
+                number = hashed & (wide >> 1)
+            if number in of_page:
+                of_page[number] += (key, row)
+            else:
+                of_page[number] = [key, row]
+        small, minima = apart.LARGE, self.minima
+        for number, flat in of_page.items():
+            page = self.decoded.get(number)
+            if page is None:
+                page = self._fetch(number)
+            grown, pairs = 0, iter(flat)
+            for key, row in zip(pairs, pairs, strict=True):
+                old = page.get(key)  # without content where it lives apart
+                if row.__class__ is bytes and old.__class__ is bytes and len(row) <= small:
+                    grown += len(row) - len(old)
+                    page[key] = row
+                elif row.__class__ is Row and old.__class__ is Row and length_of(old) and length_of(row) <= small:
+                    grown += length_of(row) - length_of(old)
+                    page[key] = row
+                    self.timers += row.count - old.count
+                    minima.loose[number] = 1
+                    minima.came(number, row)
+                    self._altered = minima.doubt = True
+                else:
+                    lives_apart = old.__class__ is Row and old.state is None and old.timers is None
+                    grown += self._exchange(number, page, key, self.apart.get(key) if lives_apart else old, row)
+            self._marks[number] = 1
+            self.dirty.add(number)
+            self._grow(number, grown)
 
     def report(self) -> Report:
         """What is known after `settle`."""
@@ -293,6 +338,10 @@ class Pages:
             self._room.make()
 
     # Splitting and merging.
+
+    def _split_enough(self) -> None:
+        while self.rows > self.count * ROWS_PER_PAGE:
+            self._split()
 
     def _split(self) -> None:
         new = self.count
