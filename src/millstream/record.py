@@ -52,9 +52,8 @@ class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
         return hash((self.key, self.value, self.timestamp))
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """A wish to be called: one per tag and key."""
+class Timer(msgspec.Struct, frozen=True):
+    """A request to be called: one per tag and key."""
 
     tag: str
     at: Timestamp

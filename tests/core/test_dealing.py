@@ -70,7 +70,7 @@ def test_every_reader_gets_every_record_once_in_the_lane_of_its_key_and_in_order
     for reader, key in (("", lambda event: event.key), (BY_WORD, lambda event: event.word if event.word != "bad" else event.key)):
         wanted: dict[int, list[tuple[str, int]]] = {}
         for minor, event in enumerate(some):
-            wanted.setdefault(lanes.of(key(event)), []).append((key(event), minor))
+            wanted.setdefault(lanes.of_all([key(event)])[0], []).append((key(event), minor))
         assert read(dealt, reader) == wanted
     for each in dealt:
         bad = [place for place, minor in enumerate(each.columns.minors) if some[minor].word == "bad"] if each.reader else []
@@ -132,7 +132,7 @@ def test_a_key_is_carried_by_the_lane_of_its_bucket_remembered_or_not(monkeypatc
     monkeypatch.setattr("millstream.core.lanes.CACHED_KEYS", 2)
     lanes = Lanes(16, 4)
     keys = [f"k{number}" for number in range(9)]
-    first = [lanes.of(key) for key in keys]
-    assert [lanes.of(key) for key in reversed(keys)] == first[::-1]
+    first = lanes.of_all(keys)
+    assert lanes.of_all(reversed(keys)) == first[::-1]
     assert first == [lanes.of_bucket[lanes.bucket(key)] for key in keys]
     assert len(set(first)) > 1

@@ -44,9 +44,11 @@ def length_of(row: HeldRow) -> int:
 
 def size_of(row: HeldRow | None) -> int:
     """What a row takes in memory beside its key, about."""
+    if row.__class__ is bytes:
+        return ROW_OVERHEAD + len(row)
     if row is None:
         return 0
-    return ROW_OVERHEAD + length_of(row) + (TIMED_OVERHEAD if isinstance(row, Row) else 0)
+    return ROW_OVERHEAD + TIMED_OVERHEAD + length_of(row)
 
 
 def place_of(row: HeldRow) -> Row:

@@ -11,7 +11,7 @@ import msgspec
 from millstream.core.codec import value_decoder
 from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder, Injection
-from millstream.timestamp import END_OF_TIME, Duration, Timestamp, describe, to_timestamp
+from millstream.timestamp import END_OF_TIME, Duration, Timestamp, describe, to_timestamp, to_timestamps
 
 EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
 
@@ -82,7 +82,7 @@ class Extractor:
             return Chunk([], [], {})
         try:
             keys, found = list(map(told.key, values)), list(map(told.timestamp, values))
-            timestamps = list(map(to_timestamp, found)) if set(map(type, found)) == {datetime} else found  # type: ignore[arg-type]
+            timestamps = to_timestamps(found) if set(map(type, found)) == {datetime} else found  # type: ignore[arg-type]
             partitions = None if told.partition is None else list(map(told.partition, values))
         except Exception:
             return None  # functions are called anew then: they are functions of the value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from millstream.core.pages import bucket_of
 
 CACHED_KEYS = 200_000
@@ -13,17 +15,22 @@ class Lanes:
     def __init__(self, buckets: int, lanes: int) -> None:
         self.buckets, self.count = buckets, lanes
         self.of_bucket = [bucket * lanes // buckets for bucket in range(buckets)]
-        self._of_key: dict[str, int] = {}
+        # The bucket of a key. That of one asked for before is found without a call of Python's: it is asked for every record.
+        self.bucket: Callable[[str], int] = _Buckets(buckets).__getitem__
 
-    def bucket(self, key: str) -> int:
-        """The bucket of a key; those asked for last are remembered, for hashing costs more."""
-        found = self._of_key.get(key)
-        if found is None:
-            if len(self._of_key) >= CACHED_KEYS:
-                self._of_key.clear()
-            found = self._of_key[key] = bucket_of(key, self.buckets)
+    def of_all(self, keys: Iterable[str]) -> list[int]:
+        """The lane of each key."""
+        return list(map(self.of_bucket.__getitem__, map(self.bucket, keys)))
+
+
+class _Buckets(dict[str, int]):
+    """The buckets of the keys that were asked for last."""
+
+    def __init__(self, buckets: int) -> None:
+        self._buckets = buckets
+
+    def __missing__(self, key: str) -> int:
+        if len(self) >= CACHED_KEYS:
+            self.clear()
+        found = self[key] = bucket_of(key, self._buckets)
         return found
-
-    def of(self, key: str) -> int:
-        """The lane of a key."""
-        return self.of_bucket[self.bucket(key)]

@@ -101,13 +101,15 @@ class Mill:
         dealt: dict[int, dict[str, Positions]] = {}
         bucket_of_key = self._bucket_of_key
         for name, of_key in of_computation.items():
+            of_bucket: dict[int, Positions] = {}
             for key, positions in of_key.items():
                 bucket = bucket_of_key(key)
-                if bucket not in dealt:
-                    dealt[bucket] = {}
-                if name not in dealt[bucket]:
-                    dealt[bucket][name] = {}
-                dealt[bucket][name][key] = positions
+                if bucket in of_bucket:
+                    of_bucket[bucket][key] = positions
+                else:
+                    of_bucket[bucket] = {key: positions}
+            for bucket, found in of_bucket.items():
+                dealt.setdefault(bucket, {})[name] = found
         return dealt
 
 

@@ -97,7 +97,8 @@ class Tree:
 
     def left(self, page: int, old: Row, new: HeldRow | None) -> None:
         """A row was replaced. If it had the least of its page, that may be more now."""
-        low, wall, hold = (of[page] for of in self.pages)
+        lows, walls, holds = self.pages
+        low, wall, hold = lows[page], walls[page], holds[page]
         kept = new if new.__class__ is Row else None
         if (
             (old.low == low < END and (kept is None or kept.low > old.low))

@@ -119,7 +119,8 @@ class Pages:
         if new.__class__ is not bytes or old.__class__ is not bytes or self.apart.rows or len(new) > apart.LARGE:
             number = self._at
             self._grow(number, self._exchange(number, self._on, key, old, new))
-            self._split_enough()
+            if self.rows > self.count * ROWS_PER_PAGE:
+                self._split()
             return
         # The plain case, a state for a state: no count changes and no minimum.
         number = self._at
@@ -138,13 +139,14 @@ class Pages:
             self.timers -= old.count
         if new.__class__ is Row:
             self.timers += new.count
-        before, after = page.get(key), new
-        if new is not None and length_of(new) > apart.LARGE:
+        before, after, size = page.get(key), new, size_of(new)
+        if size > apart.LARGE and new is not None and length_of(new) > apart.LARGE:
             after = place_of(new)
+            size = size_of(after)
             self.apart.put(key, new)
         elif key in self.apart.rows:
             self.apart.remove(key)
-        grown = size_of(after) - size_of(before)
+        grown = size - size_of(before)
         if after is None:
             del page[key]
             self.rows -= 1
@@ -154,7 +156,7 @@ class Pages:
             if before is None:
                 self.rows += 1
                 grown += len(key)
-        if before != after:  # a large row may have changed without its page
+        if after is new or before != after:  # a large row may have changed without its page
             self.dirty.add(number)
         if before.__class__ is Row:
             self.minima.left(number, before, after)

@@ -79,7 +79,7 @@ class Dealer:
     def _split(self, keys: Sequence[str], columns: Columns) -> list[tuple[int, Columns]]:
         if self._lanes.count == 1:
             return [(0, columns)]
-        carriers = list(map(self._lanes.of, keys))
+        carriers = self._lanes.of_all(keys)
         first = carriers[0] if carriers else 0
         if carriers.count(first) == len(carriers):  # most small epochs
             return [(first, columns)]

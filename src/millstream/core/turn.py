@@ -94,7 +94,10 @@ class Turn:
             before, self._timers, low = row, {}, END
             due = self._overdue = False
         # Decoded for each turn and encoded once: a state that was held would be another one after a recovery.
-        own["state"] = codec.fresh() if before is None else self._decode_state(before)
+        try:
+            own["state"] = codec.fresh() if before is None else codec.decode(before)
+        except Exception as error:
+            raise self._unreadable(error) from error
         self._timers_changed = False
         own["low_watermark"] = self._before
         if self._plain is None:
@@ -107,7 +110,10 @@ class Turn:
             own["low_watermark"] = self._low_watermark
             self._fire()
         expires = END if self._expiry is None else self._expire(self._expiry)
-        after: bytes | None = self._encode_state(own["state"])
+        try:
+            after: bytes | None = codec.encode(own["state"])
+        except Exception as error:
+            raise self._failure("its state cannot be kept", error) from error
         if after == codec.initial:
             after, expires = None, END
         if after == before and not self._timers_changed and not due and (row is None or low <= expires):
@@ -210,8 +216,10 @@ class Turn:
         set_in_past = 0
         while self._overdue:
             self._overdue = False
-            clocks = (self._low_watermark, self._now)
-            due = sorted((p for p in self._timers.values() if p.at <= clocks[p.wall] and p.at < END_OF_TIME), key=_by_time)
+            low_watermark, now = self._low_watermark, self._now
+            due = [p for p in self._timers.values() if p.at <= (now if p.wall else low_watermark) and p.at < END_OF_TIME]
+            if len(due) > 1:
+                due.sort(key=_by_time)
             for pending in due:
                 if self._timers.get(pending.tag) is not pending:
                     continue  # replaced or cancelled by one that fired before it
@@ -259,7 +267,10 @@ class Turn:
 
     def _undo(self, before: tuple[bytes, dict[str, Pending], int, bool]) -> None:
         state, self._timers, produced, self._overdue = before
-        self._own["state"] = self._decode_state(state)
+        try:
+            self._own["state"] = self._codec.decode(state)
+        except Exception as error:
+            raise self._unreadable(error) from error
         self._productions.cut(produced)
 
     def _send_dead_letter(self, failure: RecordError, stream: str, id_: str, value: str, timestamp: Timestamp) -> None:
@@ -274,15 +285,12 @@ class Turn:
         except Exception as error:
             raise self._failure("its state cannot be kept", error) from error
 
-    def _decode_state(self, stored: bytes) -> Any:
-        try:
-            return self._codec.decode(stored)
-        except Exception as error:
-            kept = self._plan.computation.state_type()
-            where = f"computation {self._plan.name!r}, key {self.key!r}"
-            raise RecordError(
-                where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state"
-            ) from error
+    def _unreadable(self, error: Exception) -> RecordError:
+        kept = self._plan.computation.state_type()
+        where = f"computation {self._plan.name!r}, key {self.key!r}"
+        return RecordError(
+            where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state"
+        )
 
     def _failure(self, what: str, error: Exception) -> RecordError:
         if isinstance(error, RecordError):

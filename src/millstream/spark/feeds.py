@@ -27,6 +27,8 @@ from millstream.spark.launch import Died, Launcher, make_active, where
 from millstream.spark.sources import files_there, frame_of
 
 TRIGGER = "200 milliseconds"
+# Of files, unless one has more: lanes run what one batch brought while the next is read, so the first must not be all there is.
+BYTES_PER_BATCH = 16 << 20
 
 
 class Feeds:
@@ -96,7 +98,7 @@ class Feeds:
             return
         if isinstance(source, FileSource) and source.bounded:
             self._there[name] = files_there(source)
-        frame = frame_of(launcher.spark, injection, most=launcher.options.max_bytes_per_epoch)
+        frame = frame_of(launcher.spark, injection, most=min(BYTES_PER_BATCH, launcher.options.max_bytes_per_epoch))
         options = {"settings": msgspec.json.encode(self._settings(name)).decode()}
         if isinstance(source, DataFrameSource) and not frame.isStreaming:
             self._start_whole(name, lambda: frame.write.format(InjectorSink.name()).mode("append").options(**options).save())

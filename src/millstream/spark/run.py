@@ -37,6 +37,7 @@ from millstream.topology import Topology
 log = logging.getLogger("millstream")
 
 WATCH_INTERVAL = 0.5  # seconds between two looks at the queries
+DRAIN_INTERVAL = 0.1  # the same where somebody waits for the end
 NOTES_INTERVAL = 1.0  # seconds between two looks for notes whose message was lost
 BUCKETS = 16
 STOP_TIMEOUT = 120.0  # seconds that stop() waits for checkpoints, for the log and for deliveries
@@ -179,7 +180,7 @@ class Run:
                 self._fail(died)
             except Exception as error:
                 self._fail(Died("the run", error))
-            self._mill.thread.ended.wait(WATCH_INTERVAL)
+            self._mill.thread.ended.wait(DRAIN_INTERVAL if self._until is DRAINED else WATCH_INTERVAL)
 
     def _look(self) -> None:
         """Once around: has something died, has an input ended, is all done?"""
@@ -197,12 +198,13 @@ class Run:
         self._writer.look(lambda where, error: Died(where, error))
 
     def _is_drained(self) -> bool:
-        return bool(self._mill.thread.ask(lambda planner: planner.drained)) and not self._behind()
+        return bool(self._mill.thread.ask(lambda planner: planner.drained)) and self._is_delivered()
 
-    def _behind(self) -> list[str]:
-        """Deliveries, and the log, that have not all that is committed."""
+    def _is_delivered(self) -> bool:
+        """Whether deliveries and the log have all that is committed; nothing more comes, so the writer does not wait for it."""
         newest = self._mill.thread.planner.ledger.number
-        return [*self._deliveries.behind(newest), *self._writer.behind(newest)]
+        self._writer.flush(newest)
+        return not self._deliveries.behind(newest) and not self._writer.behind(newest)
 
     # Ending.
 
@@ -226,7 +228,7 @@ class Run:
 
     def _drain_inputs(self) -> None:
         self._feeds.drain()
-        self._wait_for(lambda: bool(self._mill.thread.ask(lambda planner: planner.idle)) and not self._behind(), None)
+        self._wait_for(lambda: bool(self._mill.thread.ask(lambda planner: planner.idle)) and self._is_delivered(), None)
 
     def _finish(self) -> None:
         """Checkpoints of every lane, then log and deliveries up to the last commit, then the last commit of all."""

@@ -54,6 +54,7 @@ class Writer:
         self._positions: dict[str, int] = {}
         self._restarts: deque[float] = deque()
         self._untold: deque[Commit] = deque()
+        self._flushed = 0
         self._begun = 0  # the newest commit that the process was told at its beginning
         self._needed: dict[str, int] = {}
         self._speaking = threading.RLock()
@@ -90,6 +91,13 @@ class Writer:
             if self._positions.get(name, -1) < latest.get(self._graph.stream_of(delivery.stream).name, 0):
                 late.append(name)
         return late
+
+    def flush(self, upto: int) -> None:
+        """Have it write what waits up to this commit, without waiting for more."""
+        if upto > self._flushed:
+            self._flushed = upto
+            self._flush()
+            self._send(said.Flush(upto))
 
     def stop(self, at: int, timeout: float) -> list[str]:
         """Write everything up to this commit and end; returns what took too long."""

@@ -142,6 +142,7 @@ class WriterMachine:
         """`newest` is the newest commit that there is."""
         self._every, self._newest, self._now = every, newest, now
         self._stop_at: int | None = None
+        self._flush_upto = 0
         self._feeds = {name: _Feed(begun, begun.position, begun.open_until, begun.position, moved=now) for name, begun in outputs.items()}
 
     @property
@@ -220,6 +221,11 @@ class WriterMachine:
         self._feeds[output].writing = False
         return self._fail(output, message)
 
+    def on_flush(self, upto: int, now: Timestamp) -> list[Action]:
+        """What waits up to this commit does not wait for more."""
+        self._flush_upto = upto
+        return self._next(now)
+
     def on_stop(self, at: int, now: Timestamp) -> list[Action]:
         """Nothing comes after commit `at`: write all up to it, without waiting for more."""
         self._stop_at, self._newest = at, max(self._newest, at)
@@ -262,7 +268,8 @@ class WriterMachine:
         stopping = self._stop_at is not None
         if feed.waiting:
             waited = now - (feed.since if feed.since is not None else now)
-            if waited < (feed.begun.every or self._every) and feed.records < MAX_RECORDS and not stopping:
+            at_once = stopping or feed.waiting[0].number <= self._flush_upto or feed.records >= MAX_RECORDS
+            if waited < (feed.begun.every or self._every) and not at_once:
                 return None
             epochs = feed.first(feed.known, MAX_RECORDS)
             to = feed.known if len(epochs) == len(feed.waiting) else feed.waiting[len(epochs)].number - 1

@@ -71,6 +71,12 @@ class Needed(msgspec.Struct, tag=True, frozen=True):
     needed_from: dict[str, int]
 
 
+class Flush(msgspec.Struct, tag=True, frozen=True):
+    """Write what waits up to this commit now: nothing more is to be expected soon."""
+
+    upto: int
+
+
 class Stop(msgspec.Struct, tag=True, frozen=True):
     """Write everything up to this commit, then end."""
 
@@ -105,7 +111,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-ToWriter = Begin | NewCommit | Answer | Needed | Stop
+ToWriter = Begin | NewCommit | Answer | Needed | Flush | Stop
 FromWriter = Positions | Asked | Written | Failed
 
 encode = msgspec.msgpack.Encoder().encode

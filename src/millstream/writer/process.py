@@ -107,6 +107,8 @@ class Writer:
                 return machine.on_tail(output, Tail(history, upto, [Epoch(each.number, each.places) for each in epochs]), at)
             case said.Needed(needed_from):
                 self._needed_from = needed_from
+            case said.Flush(upto):
+                return machine.on_flush(upto, at)
             case said.Stop(number):
                 return machine.on_stop(number, at)
             case Done(output, upto):
