@@ -11,20 +11,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", help="latency, counts, epoch, rows, writer, recovery, idle; all of them if none is named")
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--keys", type=int, default=None, help="for counts, rows and epoch: so many, in place of their own numbers")
     parser.add_argument("--limit", type=float, default=1_200, help="seconds that a contestant has")
     parser.add_argument("--epochs", type=int, default=100_000, help="for epoch: how old the old journal is")
     parser.add_argument("--seconds", type=float, default=300.0, help="for latency: of each of three rounds")
     told = parser.parse_args()
     wanted = told.what or ["latency", "counts", "epoch", "rows", "writer", "recovery", "idle"]
     if "counts" in wanted:
-        counts.compare(records=told.records, keys=told.keys, limit=told.limit)
+        counts.compare(records=told.records, keys=counts.KEYS if told.keys is None else [told.keys], limit=told.limit)
     if "rows" in wanted:
-        rows.main(told.keys)
+        rows.main(told.keys or 100_000)
     if "writer" in wanted:
         writer.main()
     if "epoch" in wanted:
-        epoch.main(told.epochs, told.keys)
+        epoch.main(told.epochs, told.keys or 100_000)
     if "recovery" in wanted:
         recovery.main()
     if "latency" in wanted:

@@ -1,19 +1,21 @@
-"""The README's example against the same count in Spark SQL and in `transformWithState`: the same files, a durable result.
+"""Millstream against Spark SQL and `transformWithState`: the same files, a durable result, in turns, medians of three.
 
-Each contestant runs in a process of its own and is timed from its start to its end, the start of Spark included; the
-time of an empty session is measured too, and the ratios are given with and without it.
+Two jobs: the README's example, a count by key and second with a timer for nearly every record; and a running count by key
+with a result for every record. Each contestant runs in a process of its own and is timed from its start to its end. What its
+start takes, of Spark and of its own queries, is measured with a thousand records; ratios are given with and without it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ import psutil
 from bench.traffic import write_queries
 
 SCHEMA = "text STRING, at TIMESTAMP"
-FILES_AN_EPOCH = 5  # as many as Millstream takes in an epoch of its own
+FILES_PER_BATCH = 5  # about as much as Millstream reads at once
 
 
 @dataclass(frozen=True)
@@ -43,31 +45,50 @@ def session() -> Any:
     return spark
 
 
-def nothing(base: Path) -> int:
-    """What it takes to start Spark and stop again."""
-    session().range(1).count()
-    return 0
-
-
-def millstream(base: Path) -> int:
+def by_second(base: Path) -> int:
     """The topology of the README, from files to a Delta table."""
+    from bench.readme import topology_of
+
+    return _run(topology_of(base / "queries", base / "counts"), base)
+
+
+def running(base: Path) -> int:
+    """One result for every record."""
+    from bench.readme import running_topology
+
+    return _run(running_topology(base / "queries", base / "counts"), base)
+
+
+def _run(topology: Any, base: Path) -> int:
     from deltalake import DeltaTable
 
     import millstream as ms
-    from bench.readme import topology_of
 
-    ms.run(topology_of(base / "queries", base / "counts"), at=base / "mill", until=ms.DRAINED)
+    ms.run(topology, at=base / "mill", until=ms.DRAINED)
     return int(DeltaTable(str(base / "counts")).count())
 
 
-def sql(base: Path) -> int:
+def sql_by_second(base: Path) -> int:
     """A window in Spark SQL, with its own watermark; what is still open at the end is not counted."""
     from pyspark.sql import functions as F  # noqa: N812
 
     spark = session()
-    queries = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_AN_EPOCH).json(str(base / "queries"))
+    queries = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH).json(str(base / "queries"))
     counts = queries.withWatermark("at", "2 seconds").groupBy("text", F.window("at", "1 second")).count()
     return _finish(spark, counts, base)
+
+
+def sql_running(base: Path) -> int:
+    """In update mode: a row for every key that a batch has, so fewer results than records."""
+    spark = session()
+    queries = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH).json(str(base / "queries"))
+
+    def write(frame: Any, batch: int) -> None:
+        frame.write.mode("append").parquet(str(base / "out"))
+
+    writer = queries.groupBy("text").count().writeStream.outputMode("update").foreachBatch(write)
+    writer.option("checkpointLocation", str(base / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+    return int(spark.read.parquet(str(base / "out")).count())
 
 
 def transform_with_state(base: Path) -> int:
@@ -103,7 +124,7 @@ def transform_with_state(base: Path) -> int:
             pass
 
     spark = session()
-    queries = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_AN_EPOCH).json(str(base / "queries"))
+    queries = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH).json(str(base / "queries"))
     grouped = queries.withWatermark("at", "2 seconds").groupBy("text")
     counts = grouped.transformWithState(PerSecond(), "text STRING, second LONG, count LONG", "Append", "EventTime")
     return _finish(spark, counts, base)
@@ -116,7 +137,17 @@ def _finish(spark: Any, counts: Any, base: Path) -> int:
     return int(spark.read.parquet(str(base / "out")).count())
 
 
-CONTESTANTS = {"nothing": nothing, "millstream": millstream, "sql": sql, "transformWithState": transform_with_state}
+CONTESTANTS = {
+    "by key and second": by_second,
+    "by key and second, SQL": sql_by_second,
+    "by key and second, transformWithState": transform_with_state,
+    "running": running,
+    "running, SQL": sql_running,
+}
+JOBS = {"by key and second": "a count by key and second", "running": "a running count by key"}
+KEYS = (10_000, 100_000, 1_000_000)
+ROUNDS = 3
+FEW = 1_000  # records, to measure a start
 
 
 def measure(name: str, base: Path, *, limit: float) -> Took | None:
@@ -160,28 +191,45 @@ def _memory(pid: int) -> Iterator[int]:
             continue
 
 
-def compare(*, records: int, keys: int, limit: float) -> None:
+def compare(*, records: int, keys: Sequence[int] = KEYS, limit: float, rounds: int = ROUNDS) -> None:
     """Print every contestant's time as a ratio to Millstream's."""
+    for job, words in JOBS.items():
+        names = (job, f"{job}, SQL")
+        starts = {name: _median([_measure(name, FEW, 100, limit) for _ in range(rounds)]) for name in names}
+        print(f"{words}; a start takes {starts[job]:.1f} s, that of SQL {starts[names[1]]:.1f} s", flush=True)
+        for count in keys:
+            took: dict[str, list[Took | None]] = {name: [] for name in names}
+            for _ in range(rounds):
+                for name in names:
+                    took[name].append(_measure(name, records, count, limit))
+            print(
+                f"  {records:,} records, {count:,} keys: {_compared(records, took[job], took[names[1]], starts[job], starts[names[1]])}",
+                flush=True,
+            )
+    other = "by key and second, transformWithState"
+    found = _measure(other, records // 10, 10_000, limit)
+    print(f"transformWithState, {records // 10:,} records, 10,000 keys: {_told(found, limit)}", flush=True)
+
+
+def _compared(records: int, mine: list[Took | None], other: list[Took | None], start: float, other_start: float) -> str:
+    ours, theirs = _median(mine), _median(other)
+    most = max(took.memory for took in mine if took is not None)
+    counts = {took.counts for took in mine if took is not None}
+    net = ours - start
+    return (
+        f"{ours:.1f} s against {theirs:.1f}, {theirs / ours:.2f} times as fast; without starts {(theirs - other_start) / net:.2f} times; "
+        f"{records / net / 1_000:,.0f}k records/s; {min(counts):,} results, {most / 2**30:.2f} GiB at the most"
+    )
+
+
+def _measure(name: str, records: int, keys: int, limit: float) -> Took | None:
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
-        base = Path(folder)
-        print(f"{records:,} records, {keys:,} keys, counted by key and second", flush=True)
-        took: dict[str, Took | None] = {}
-        for name in CONTESTANTS:
-            (base / name).mkdir()
-            if name != "nothing":
-                write_queries(base / name / "queries", records=records, keys=keys)
-            took[name] = measure(name, base / name, limit=limit)
-            print(f"  {name}: {_told(took[name], limit)}", flush=True)
-        idle, mine = took["nothing"], took["millstream"]
-        assert idle is not None
-        assert mine is not None
-        for name in ("sql", "transformWithState"):
-            other = took[name]
-            at_least = "at least " if other is None else ""
-            seconds = limit if other is None else other.seconds
-            whole, net = seconds / mine.seconds, (seconds - idle.seconds) / (mine.seconds - idle.seconds)
-            print(f"millstream against {name}: {at_least}{whole:.1f} times as fast, {at_least}{net:.1f} without the start of Spark")
-        print(f"millstream at the most {mine.memory / 2**30:.2f} GiB, driver and workers together")
+        write_queries(Path(folder) / "queries", records=records, keys=keys)
+        return measure(name, Path(folder), limit=limit)
+
+
+def _median(found: list[Took | None]) -> float:
+    return statistics.median([took.seconds for took in found if took is not None])
 
 
 def _told(took: Took | None, limit: float) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+from typing import Any
 
 import millstream as ms
 
@@ -11,23 +13,47 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "readme.py"
 
 
 def topology_of(queries: Path, counts: Path, *, bounded: bool = True) -> ms.Topology:
+    readme = _readme()
+    topology = ms.Topology("bench")
+    per_second = readme.PerSecond()
+    topology.compute("per-second", per_second).reads(_inject(topology, readme, queries, bounded), late=ms.Late.DROP)
+    topology.deliver("counts", per_second.counts, ms.delta(str(counts)))
+    return topology
+
+
+class Running(ms.Computation[int]):
+    """How many records a key has had, told with every record."""
+
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Any]) -> None:
+        self.state += 1
+        self.counts.produce(self.state, timestamp=record.timestamp)
+
+
+def running_topology(queries: Path, counts: Path) -> ms.Topology:
+    topology = ms.Topology("bench")
+    running = Running()
+    topology.compute("running", running).reads(_inject(topology, _readme(), queries, bounded=True))
+    topology.deliver("counts", running.counts, ms.delta(str(counts)))
+    return topology
+
+
+def _readme() -> Any:
     spec = importlib.util.spec_from_file_location("readme", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     readme = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(readme)
-    import sys
-
     sys.modules["readme"] = readme
-    topology = ms.Topology("bench")
-    stream = topology.inject(
+    return readme
+
+
+def _inject(topology: ms.Topology, readme: Any, queries: Path, bounded: bool) -> ms.Stream[Any]:
+    return topology.inject(
         "queries",
         ms.files(f"{queries}/*.jsonl", readme.Query, bounded=bounded),
         key=lambda query: query.text,
         timestamp=lambda query: query.at,
         low_watermark=ms.BoundedDisorder(2 * ms.SECOND),
     )
-    per_second = readme.PerSecond()
-    topology.compute("per-second", per_second).reads(stream, late=ms.Late.DROP)
-    topology.deliver("counts", per_second.counts, ms.delta(str(counts)))
-    return topology

@@ -45,9 +45,6 @@ class Turn:
         self._sends_dead_letters = plan.errors is Errors.DEAD_LETTER
         self._expiry = plan.computation.expiry
         self._outputs = [(getattr(plan.computation, attribute), attribute, stream) for attribute, stream in plan.outputs.items()]
-        only = next(iter(self._readings.values())) if len(self._readings) == 1 else None
-        # One input, and no policy that could send a record anywhere but to the code.
-        self._decode_plain = None if only is None or self._sends_dead_letters else only.decode
         self.key = ""
 
     def open(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
@@ -59,7 +56,8 @@ class Turn:
         self._arrivals, self._productions = arrivals, productions
         self._of_packet = [[self._readings[read] for read in packet.inputs if read in self._readings] for packet in arrivals.packets]
         decided = self._plan.late is not Late.PROCESS and arrivals.timestamps and arrivals.timestamps[0] < self._before
-        self._plain = None if arrivals.errors or decided else self._decode_plain
+        # No policy that could send a record anywhere but to the code, and no packet that is read twice.
+        self._plain = not (self._sends_dead_letters or arrivals.errors or decided) and all(len(of) < 2 for of in self._of_packet)
         self._lent = [
             (output, lend(self._own, attribute, productions.of(stream), productions.order)) for output, attribute, stream in self._outputs
         ]
@@ -100,12 +98,12 @@ class Turn:
             raise self._unreadable(error) from error
         self._timers_changed = False
         own["low_watermark"] = self._before
-        if self._plain is None:
+        if not self._plain:
             for position in positions:
                 for reading in self._of_packet[self._arrivals.packet_of[position]]:
                     self._receive(position, reading)
         elif positions:
-            self._receive_plain(positions, self._plain)
+            self._receive_plain(positions)
         if self._overdue:
             own["low_watermark"] = self._low_watermark
             self._fire()
@@ -152,14 +150,18 @@ class Turn:
 
     # One event each.
 
-    def _receive_plain(self, positions: Sequence[int], decode: Callable[[bytes], Any]) -> None:
+    def _receive_plain(self, positions: Sequence[int]) -> None:
         """The same as `_receive` for each, where nothing but the code decides what becomes of a record."""
         arrivals, key, process, before = self._arrivals, self.key, self._process, self._before
-        values, timestamps = arrivals.values, arrivals.timestamps
+        values, timestamps, packet_of, of_packet = arrivals.values, arrivals.timestamps, arrivals.packet_of, self._of_packet
+        several = len(self._readings) > 1
+        decode = of_packet[packet_of[positions[0]]][0].decode
         late = 0
         try:
             for position in positions:
                 timestamp = timestamps[position]
+                if several:
+                    decode = of_packet[packet_of[position]][0].decode
                 if timestamp < before:
                     late += 1
                     process(Record(key, decode(values[position]), timestamp, True))
