@@ -63,6 +63,16 @@ def executors(base: Path) -> list[Path]:
     return sorted(base.glob("work-*/app-*/*"))
 
 
+def live_executors(base: Path) -> list[psutil.Process]:
+    """Those that run now."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()) and process.cwd().startswith(str(base)):
+                found.append(process)
+    return found
+
+
 def _start(log: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as words:
         command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]

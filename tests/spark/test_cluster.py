@@ -19,6 +19,9 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
+# Spark gives an executor up after so long.
+PATIENCE = {"spark_network_timeout": "20s", "spark_network_timeoutInterval": "5s", "spark_executor_heartbeatInterval": "5s"}
+
 
 def executor_of(task: int) -> psutil.Process:
     above = psutil.Process(task).parents()
@@ -70,8 +73,7 @@ def test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry(tmp_path: Pat
 def test_an_executor_that_was_given_up_and_wakes_changes_nothing(tmp_path: Path) -> None:
     """It hangs in the middle of an epoch until Spark has begun its lanes elsewhere; then it appends, syncs and reports."""
     given, fault = Input(tmp_path, seed=9), Fault("before the append", "hang", skip=10)
-    patience = {"spark_network_timeout": "20s", "spark_network_timeoutInterval": "5s", "spark_executor_heartbeatInterval": "5s"}
-    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, fault, **patience) as process:
+    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, fault, **PATIENCE) as process:
         lane = psutil.Process(befall(tmp_path, process, fault))
         executor = executor_of(lane.pid)
         family = [executor, *executor.children(recursive=True)]
