@@ -24,7 +24,7 @@ from millstream.log.history import History
 from millstream.log.rows import Rows
 from millstream.log.snapshot import Snapshot
 from millstream.log.upkeep import Upkeep
-from millstream.targets.delivery import Epoch
+from millstream.targets.lacking import Epoch
 from millstream.timestamp import Timestamp
 from millstream.writer.log_output import LOG, LogOutput
 from millstream.writer.machine import Write
@@ -118,7 +118,7 @@ def _compare(folder: Path, per_part: int) -> None:
         position = output.position()
         # The table must go on from epoch to epoch: the same parts come again under later numbers.
         later = [Epoch(epoch.number + turn * len(epochs), epoch.places) for epoch in epochs]
-        write = Write(LOG, position, None, later, later[-1].number)
+        write = Write(LOG, position, later, later[-1].number)
         ours.append(_timed(lambda write=write: _check(perform(write, output, reader, history.disk))))  # type: ignore[misc]
     took, alone, count = statistics.median(ours), statistics.median(theirs), len(rows)
     print(

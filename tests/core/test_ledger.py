@@ -22,6 +22,7 @@ from millstream.core.ledger import (
     Segment,
     Source,
     SourceChange,
+    Span,
     decode_commit,
     decode_ledger,
     encode_commit,
@@ -188,6 +189,24 @@ def test_a_segment_knows_its_newest_records_and_rows() -> None:
     assert ledger.touched == {0: 3}
     ledger.apply(commit(4, free=Free(["t"])))
     assert set(ledger.segments) == {"s"}
+
+
+def test_whether_a_stream_is_kept_is_said_by_the_code_that_ran_the_epoch() -> None:
+    """It changes with a start, for what comes; what came before stays as it was."""
+    ledger = after(commit(1, plant=Plant()), commit(2, frames=[frame(part(0))]))
+    ledger.apply(commit(3, fence=2, plant=Plant(unkept=["clicks"])))
+    ledger.apply(commit(4, frames=[frame(part(1), segment="t")]))
+    ledger.apply(commit(5, fence=3, plant=Plant(unkept=["clicks"])))
+    ledger.apply(commit(6, fence=4, plant=Plant()))
+    ledger.apply(commit(7, frames=[frame(part(2), segment="u")]))
+    assert [number for number in range(1, 9) if ledger.leaves_out("clicks", number)] == [4, 5, 6]
+    assert ledger.segments == {"s": Segment(0, records=2), "t": Segment(0, unkept={"clicks": 4}), "u": Segment(0, records=7)}
+    assert ledger.left_out == {"clicks": [Span(3, 6)]}
+    assert ledger.next_left_out("clicks", 5) == Span(3, 6)
+    assert ledger.next_left_out("clicks", 6) is None
+    ledger.apply(commit(8, fence=5, plant=Plant(unkept=["clicks"])))
+    assert ledger.next_left_out("clicks", 6) == Span(8)
+    assert decode_ledger(encode_ledger(ledger)) == ledger
 
 
 def test_rows_are_free_up_to_the_checkpoint_before_the_one_that_was_proved_and_never_fewer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.core.ledger import Commit, Ledger, Plant, Reader, Segment
+from millstream.core.ledger import Commit, Ledger, Plant, Reader, Segment, Span
 from millstream.core.parts import NO_LANE, Frame, Part, RowsPart
 from millstream.mill.actions import Remove, Write
 from millstream.mill.messages import TakeCheckpoint
@@ -127,12 +127,37 @@ def test_commits_are_needed_by_the_log_and_by_lanes_that_redo() -> None:
 
 
 def test_a_delivery_of_a_kept_stream_needs_no_commits_and_one_of_another_does() -> None:
-    ledger = Ledger(
-        number=9, logged=8, delivered={"kept": 2, "other": 5}, plant=Plant(deliveries={"kept": "a", "other": "b"}, unkept=["b"])
-    )
+    plant = Plant(deliveries={"kept": "a", "other": "b"})
+    ledger = Ledger(number=9, logged=8, delivered={"kept": 2, "other": 5}, plant=plant, left_out={"b": [Span(1)]})
     assert needed_from(ledger) == 6
-    ledger.plant.unkept = []
+    ledger.left_out = {"b": [Span(1, 7)]}  # it is kept by now, and the delivery is still behind with what was not
+    assert needed_from(ledger) == 6
+    ledger.delivered["other"] = 7
     assert needed_from(ledger) == 9
+
+
+def test_a_delivery_that_stays_keeps_its_claim_on_what_is_not_kept_and_a_new_one_begins_with_the_present() -> None:
+    """Whatever the next program keeps."""
+    first = Desk(graph_of(deliver=True, keep=False))
+    assert first.ledger.plant.since == {"out": 1}
+    first.join(0)
+    first.feed()
+    first.report(0, words=1)
+    again = Desk(graph_of(deliver=True), ledger=first.ledger, free_every=0.0)
+    assert again.ledger.plant.since == {"out": 1}
+    again.join(0)
+    again.report(0)  # `relay` has it
+    for delivered, there in ((0, True), (first.number, False)):
+        again.planner.on_logged(again.number, again.now)
+        again.planner.on_delivered("out", delivered, again.now)
+        for second in range(3):
+            again.tick(2.0)
+            again.feed(0, upto=10 * delivered + second)
+        assert ("lane0" in again.ledger.segments) == there
+    without = Desk(graph_of(), ledger=again.ledger)
+    assert without.ledger.plant.since == {}
+    later = Desk(graph_of(deliver=True, keep=False), ledger=without.ledger)
+    assert later.ledger.plant.since == {"out": later.number}
 
 
 def test_what_nobody_reads_does_not_wait() -> None:

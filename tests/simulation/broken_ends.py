@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.core import planning
 from millstream.core.graph import InputPlan
-from millstream.core.ledger import Ledger
+from millstream.core.ledger import Ledger, Span
 from millstream.core.planning import Backlog
 from millstream.errors import MillstreamError
 from millstream.journal import opening
@@ -103,6 +103,18 @@ def the_log_counts_before_its_sync() -> list[Patch]:
     return [(MemoryTable, "commit", commit)]
 
 
+def keep_as_the_newest_program_does() -> list[Patch]:
+    """Of what is behind, too."""
+    return [
+        (Ledger, "leaves_out", lambda self, stream, epoch: stream in self.plant.unkept),
+        (Ledger, "next_left_out", lambda self, stream, after: Span(0) if stream in self.plant.unkept else None),
+    ]
+
+
+def free_what_a_delivery_lacks() -> list[Patch]:
+    return [(Ledger, "has_upto", lambda self, delivery: self.number)]
+
+
 def write_to_the_log_wherever_it_is() -> list[Patch]:
     original = LogOutput.commit
 
@@ -121,7 +133,7 @@ def a_step_without_its_range() -> list[Patch]:
     original = DeliveryMachine._repeat
 
     def repeat(self: DeliveryMachine, step: Any) -> Any:
-        return original(self, type(step)(step.k, step.a, max(step.b, self._known)))
+        return original(self, type(step)(step.k, step.a, max(step.b, self._lacking.known)))
 
     return [(DeliveryMachine, "_repeat", repeat)]
 

@@ -49,6 +49,7 @@ class Found(msgspec.Struct, frozen=True):
     key: str
     value: bytes
     timestamp: int
+    kept: bool = True  # as the code of that epoch said
 
 
 class Oracle:
@@ -67,11 +68,15 @@ class Oracle:
         self.expected: dict[str, list[Found]] = {}  # by reader of a probe: what it must have seen
         self.probed: dict[tuple[str, str], tuple[int, int]] = {}  # by stream and key: the last count and draw
         self._epochs_of: dict[str, list[int]] = {}
-        self.places: dict[int, list[tuple[str, Part]]] = {}  # plain parts by epoch
+        self.places: dict[int, list[tuple[str, Part]]] = {}  # plain parts by epoch, of kept streams
+        self.unkept: dict[str, list[tuple[int, str, Part]]] = {}  # by stream: those that the log leaves out
+        self.first_minor: dict[tuple[str, int], int] = {}  # of those
+        self.unkept_streams: list[str] = []
+        self.began: dict[str, int] = {}  # by delivery: the commit in which it came
         self.rows_at: list[list[tuple[int, str, RowsPart]]] = [[] for _ in range(world.sizes.lanes)]
 
     def last_records(self, upto: int, stream: str | None = None) -> int:
-        """The newest epoch up to this one that has records, of one stream or of any."""
+        """The newest epoch up to this one that has records, of one stream, or of any for the log."""
         of = sorted(self.places) if stream is None else self._epochs_of.get(stream, [])
         place = bisect_right(of, upto)
         return of[place - 1] if place else 0
@@ -144,6 +149,9 @@ class Oracle:
                 raise Broken(f"{name} received what went nowhere: {tally}")
         if commit.logged is not None and commit.logged > self.world.table.versions[-1].upto:
             raise Broken(f"commit {commit.number} says that the log has {commit.logged}; it has {self.world.table.versions[-1].upto}")
+        if commit.plant is not None:
+            self.unkept_streams = commit.plant.unkept
+            self.began = {name: self.began.get(name, commit.number) for name in commit.plant.deliveries}
         self._read(commit)
 
     def _readers_of(self, part: Part) -> set[str]:
@@ -164,7 +172,11 @@ class Oracle:
                     continue
                 if not columns.keys:
                     continue
-                self.places.setdefault(commit.number, []).append((frame.segment, part))
+                if part.stream in self.unkept_streams:
+                    self.unkept.setdefault(part.stream, []).append((commit.number, frame.segment, part))
+                    self.first_minor[frame.segment, part.offset] = columns.minors[0]
+                else:
+                    self.places.setdefault(commit.number, []).append((frame.segment, part))
                 self._epochs_of.setdefault(part.stream, []).append(commit.number)
                 self._take_records(commit, part, columns, diary)
             if frame.rows is not None and frame.lane >= 0:
@@ -184,7 +196,8 @@ class Oracle:
             raise Broken(f"records of epoch {part.major} were committed in epoch {commit.number}")
         into = self.records.setdefault(stream, [])
         for key, value, timestamp, minor in zip(columns.keys, columns.values, columns.timestamps, columns.minors, strict=True):
-            found = Found(commit.number, (part.origin, part.major, minor), key, value, int(timestamp))
+            kept = stream not in self.unkept_streams
+            found = Found(commit.number, (part.origin, part.major, minor), key, value, int(timestamp), kept)
             if (stream, found.id) in self.seen_ids:
                 raise Broken(f"{stream} has {found} twice")
             self.seen_ids.add((stream, found.id))
@@ -317,6 +330,13 @@ class Oracle:
                 if number > durable:
                     for segment, part in places:
                         self.content(segment, part)
+            for name, stream in self.ledger.plant.deliveries.items():
+                target = self.world.targets.get(name)
+                had = {each for step in target.steps for each in step} if target is not None else set()
+                for number, segment, part in self.unkept.get(stream, ()):
+                    first = (part.origin, part.major, self.first_minor[segment, part.offset])
+                    if number > self.began[name] and first not in had:
+                        self.content(segment, part)
 
     def power_lost(self) -> None:
         """What was believed is there still."""
@@ -350,8 +370,12 @@ class Oracle:
             if known != id:
                 raise Broken(f"a reader was shown commit {number} as {id}; it is {known}")
 
-    def check_delivered(self, stream: str, ids: list[Id], a: int, b: int) -> None:
-        wanted = sorted(found.id for found in self.records.get(stream, []) if a < found.epoch <= b)
+    def _for(self, delivery: str, stream: str) -> list[Found]:
+        """What a delivery is to get: all that the log has, and of the rest what came after it."""
+        return [found for found in self.records.get(stream, []) if found.kept or found.epoch > self.began[delivery]]
+
+    def check_delivered(self, delivery: str, stream: str, ids: list[Id], a: int, b: int) -> None:
+        wanted = sorted(found.id for found in self._for(delivery, stream) if a < found.epoch <= b)
         if ids != wanted:
             raise Broken(f"a step of ({a}, {b}] of {stream} has {ids}; committed are {wanted}")
 
@@ -397,8 +421,8 @@ class Oracle:
         for name, target in self.world.targets.items():
             stream = dict(scene.programs[-1].deliveries)[name]
             delivered = sorted(each for step in target.steps for each in step)
-            if delivered != sorted(found.id for found in self.records.get(stream, [])):
-                raise Broken(f"delivery {name} has {delivered}, and {stream} {[found.id for found in self.records.get(stream, [])]}")
+            if delivered != (wanted := sorted(found.id for found in self._for(name, stream))):
+                raise Broken(f"delivery {name} has {delivered}, and {stream} {wanted}")
         if any(self.book.values()):
             due = [e for of in self.book.values() for e in of.values()]
             raise Broken(f"timers never fired: {due}")
@@ -417,7 +441,7 @@ class Oracle:
     def _check_log(self) -> None:
         for stream, records in self.records.items():
             log = [(r[0], (r[1], r[2], r[3]), r[4], r[5], int(r[6])) for r in self.world.table.found(stream)]
-            journal = sorted((r.epoch, r.id, r.key, r.value, r.timestamp) for r in records)
+            journal = sorted((r.epoch, r.id, r.key, r.value, r.timestamp) for r in records if r.kept)
             if sorted(log) != journal:
                 raise Broken(f"the log of {stream} has {len(log)} records, the commits {len(journal)}")
 

@@ -109,6 +109,8 @@ MUTANTS = [
         broken_ends.the_log_counts_before_its_sync,
         FREED_AT_ONCE_BY_POWER,
     ),
+    Mutant("15", "free though a delivery lacks it", broken_ends.free_what_a_delivery_lacks, FREEING),
+    Mutant("15", "kept as the newest program says, not that of the epoch", broken_ends.keep_as_the_newest_program_does),
     Mutant("16", "the log is written wherever it is", broken_ends.write_to_the_log_wherever_it_is, ENDS),
     Mutant("17", "a target is called without a look", broken_ends.call_without_a_look, ENDS),
     Mutant("17", "a step is repeated without its range", broken_ends.a_step_without_its_range, replace(USUAL, killed_at_step=0.03)),

@@ -25,8 +25,8 @@ from millstream.targets.delivery import (
     Skip,
     State,
     Stretch,
-    Tail,
 )
+from millstream.targets.lacking import Tail
 from millstream.targets.steps import Steps
 from millstream.targets.tail import read_tail
 from millstream.timestamp import Duration, Timestamp
@@ -78,10 +78,10 @@ class Reading:
         self.world, self.run = world, run
         self.reader = SegmentReader(world.disk, sleep=lambda seconds: None, patience=0.02)
 
-    def tail(self, stream: str | None, after: int) -> Tail:
+    def tail(self, delivery: str | None, after: int) -> Tail:
         planner = self.run.planner
         assert planner is not None
-        return read_tail(self.run.commits, planner.ledger, stream, after=after, at_most=EPOCHS_AT_ONCE)
+        return read_tail(self.run.commits, planner.ledger, delivery, after=after, at_most=EPOCHS_AT_ONCE)
 
     def still_owner(self) -> bool:
         planner = self.run.planner
@@ -146,7 +146,7 @@ class SimDelivery:
         machine, reading = self._machine, self._reading
         match action:
             case ReadTail(after):
-                tail = reading.tail(self.stream, after)
+                tail = reading.tail(self.name, after)
                 return lambda: machine.on_tail(tail)
             case ReadHistory(after, upto, at_most):
                 stretch = self._history(after, upto, at_most)
@@ -187,7 +187,7 @@ class SimDelivery:
         if not self._reading.still_owner():
             return self._machine.on_overtaken
         ids = sorted((c.origin, c.major, minor) for c in action.contents for minor in c.columns.minors)
-        self.world.oracle.check_delivered(self.stream, ids, action.a, action.b)
+        self.world.oracle.check_delivered(self.name, self.stream, ids, action.a, action.b)
         self.target.call(step.k, ids)
         self.world.point("a delivery says that it is done")
         self._steps.done()
@@ -281,7 +281,7 @@ class SimWriter:
         position = output.position()
         if position < logged:
             raise Broken(f"the log ends with {position}, and the commits say {logged}")
-        begun = writing.Begun(None, position, is_log=True)
+        begun = writing.Begun(None, position, unkept=frozenset(planner.ledger.plant.unkept), is_log=True)
         every = self.world.rng.choice((0, 1_000_000))
         self._output = output
         self._machine = writing.WriterMachine({LOG: begun}, newest=newest, now=self._now(), every=Duration(every))

@@ -79,6 +79,7 @@ class Program:
     before: tuple[ProbeAt, ...] = ()
     after: tuple[ProbeAt, ...] = ()
     deliveries: tuple[tuple[str, str], ...] = ()  # name and stream
+    unkept: tuple[str, ...] = ()  # streams that the log leaves out
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class Entry:
 class Scene:
     """The case, the sources by injector, and the programs in the order in which they are started. The last one has no error."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, keeping: random.Random) -> None:
+        """`keeping` draws what the log leaves out: half of all scenes change their mind about that from start to start."""
         self.case = _small(rng)
         self._graphs: dict[int, Graph] = {}
         self.said = {f"{name}.sums": said for name, said in fold(self.case).items()}
@@ -109,6 +111,15 @@ class Scene:
             delivered = tuple(d for d in deliveries if rng.random() < 0.8)
             self.programs.append(Program(tuple(chosen[:cut]), tuple(chosen[cut:]), delivered))
         self.programs.append(Program((), tuple(known), tuple(deliveries)))
+        if keeping.random() < 0.5:
+            self._keep([stream_name(stream) for stream in streams], dict(deliveries), keeping)
+
+    def _keep(self, streams: list[str], deliveries: dict[str, str], rng: random.Random) -> None:
+        """A delivery may come later than its stream, but does not go: what the log leaves out does not wait for whoever is away."""
+        begins = {name: rng.choice((0, 0, rng.randint(0, self.last))) for name in deliveries}
+        for n, program in enumerate(self.programs):
+            there = tuple((name, stream) for name, stream in deliveries.items() if n >= begins[name])
+            self.programs[n] = replace(program, deliveries=there, unkept=tuple(s for s in streams if rng.random() < 0.5))
 
     @property
     def last(self) -> int:
@@ -161,7 +172,8 @@ def build(case: Case, program: Program) -> Graph:
         _place(topology, probe, streams)
     for name, stream in program.deliveries:
         topology.deliver(name, streams[stream.removesuffix(".sums")], ms.function(_nothing))
-    return compile_topology(topology)
+    graph = compile_topology(topology)
+    return replace(graph, streams={name: replace(plan, kept=name not in program.unkept) for name, plan in graph.streams.items()})
 
 
 def _nothing(step: int, records: list[Any]) -> None:

@@ -128,7 +128,7 @@ class World:
         self.folder = folder
         self.trace: list[str] = []
         self.counts: dict[str, int] = {}
-        self.scene = Scene(self.rng)
+        self.scene = Scene(self.rng, random.Random(f"{seed}, what is kept"))
         rng = self.rng
         self.sizes = Sizes(
             buckets=rng.choice((1, 3, 4, 8)),

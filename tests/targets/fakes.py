@@ -11,8 +11,9 @@ import millstream as ms
 from millstream.core.codec import encode_value
 from millstream.core.graph import StreamPlan
 from millstream.core.parts import Columns, Dealt, Part
-from millstream.targets.delivery import Epoch, Place, Stretch, Tail
+from millstream.targets.delivery import Stretch
 from millstream.targets.driver import DeliveryThread, DriverTarget
+from millstream.targets.lacking import Epoch, Place, Tail
 from millstream.targets.records import stretch
 from millstream.targets.steps import Steps
 

@@ -10,16 +10,14 @@ from millstream.targets.delivery import (
     CallTarget,
     Content,
     DeliveryMachine,
-    Epoch,
-    Place,
     ReadHistory,
     ReadParts,
     ReadTail,
     Say,
     Skip,
     State,
-    Tail,
 )
+from millstream.targets.lacking import Epoch, Place, Tail
 from millstream.targets.steps import Step
 from tests.targets.fakes import part
 
@@ -122,6 +120,33 @@ def test_an_open_step_is_repeated_exactly_wherever_it_lies(logged: int) -> None:
     assert after[1] == (ReadHistory(5, logged, 1_000_000) if logged > 5 else ReadParts([*places(6, 1), *places(7, 1)]))
 
 
+def test_what_the_log_leaves_out_comes_from_the_journal_before_what_it_has_again() -> None:
+    """Of a stream that was not kept up to epoch 5, and is since."""
+    made = machine(3, newest=9)
+    assert made.on_start() == [ReadTail(3)]
+    assert made.on_tail(Tail(3, 5, [Epoch(4, places(4, 1))])) == [ReadParts(places(4, 1))]
+    assert made.on_read(content()) == [CallTarget(3, 5, None, content())]
+    assert made.on_done() == [Say(5), ReadTail(5)]
+    assert made.on_tail(Tail(8, 9, [Epoch(9, places(9, 1))])) == [ReadHistory(5, 8, 1_000_000)]
+    assert made.on_read(content(), upto=8) == [CallTarget(5, 8, None, content())]
+    assert made.on_done() == [Say(8), ReadParts(places(9, 1))]
+
+
+def test_an_open_step_is_repeated_though_it_lies_in_the_journal_in_the_log_and_in_the_journal() -> None:
+    step = Step(1, 3, 9)
+    made = machine(3, open=step, newest=10)
+    made.on_start()
+    assert made.on_tail(Tail(3, 5, [Epoch(4, places(4, 1)), Epoch(5, places(5, 1))])) == [ReadTail(5)]
+    actions = made.on_tail(Tail(8, 10, [Epoch(9, places(9, 1)), Epoch(10, places(10, 1))]))
+    reads = []
+    while not isinstance(actions[0], CallTarget):
+        reads += actions
+        actions = made.on_read(content())
+    assert reads == [ReadParts([*places(4, 1), *places(5, 1)]), ReadHistory(5, 8), ReadParts(places(9, 1))]
+    assert actions == [CallTarget(3, 9, step, content() * 3)]
+    assert made.on_done() == [Say(9), ReadParts(places(10, 1))]
+
+
 def test_it_is_not_at_an_epoch_before_its_open_step_is_done() -> None:
     made = machine(5, open=Step(0, 5, 6), newest=6)
     assert not made.has(5)
@@ -132,7 +157,7 @@ def test_what_is_not_remembered_is_asked_for_again() -> None:
     made.on_commit(1, places(1, 1))
     for number in range(2, 100):
         assert made.on_commit(number, places(number, 1)) == []
-    assert len(made._epochs) == 2
+    assert made._lacking.places == 2
     made.on_read(content())
     made.on_done()
     made.on_read(content(2))

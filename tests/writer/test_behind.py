@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.core.parts import Columns, Part
 from millstream.journal.errors import Missing
-from millstream.targets.delivery import Epoch, Tail
+from millstream.targets.lacking import Epoch, InLog, Tail
 from millstream.timestamp import MINUTE, SECOND
 from millstream.writer.log_output import LogOutput
 from millstream.writer.machine import MAX_REFUSALS, Ask, Begun, Fail, Write, WriterMachine
@@ -23,10 +23,10 @@ def test_what_is_gone_is_asked_for_anew_and_comes_from_the_log() -> None:
     assert machine.on_missing("out", "gone", T + MINUTE) == [Ask("out", 0)]
     (again,) = machine.on_tail("out", Tail(2, 3, [Epoch(3, [place(at=3)])]), T + MINUTE)
     assert isinstance(again, Write)
-    assert (again.after, again.history) == (0, 2)
+    assert (again.after, again.pieces) == (0, [InLog(0, 2)])
     machine.on_done("out", again.to, T + MINUTE)
     (rest,) = machine.on_tick(T + 2 * MINUTE)
-    assert rest == Write("out", 2, None, [Epoch(3, [place(at=3)])], 3)
+    assert rest == Write("out", 2, [Epoch(3, [place(at=3)])], 3)
 
 
 def test_an_answer_to_what_was_asked_before_is_not_taken_for_all_there_is() -> None:
@@ -41,7 +41,7 @@ def test_an_answer_to_what_was_asked_before_is_not_taken_for_all_there_is() -> N
     assert machine.on_tail("out", Tail(1, 5, [Epoch(5, [place(at=5)])]), T + SECOND) == [Ask("out", 0)]
     (again,) = machine.on_tail("out", Tail(4, 5, [Epoch(5, [place(at=5)])]), T + SECOND)
     assert isinstance(again, Write)
-    assert (again.after, again.history) == (0, 4)
+    assert (again.after, again.pieces) == (0, [InLog(0, 4)])
 
 
 def test_what_is_gone_again_and_again_is_damage() -> None:
@@ -73,6 +73,6 @@ def test_nothing_of_a_write_stays_that_missed_a_part() -> None:
 
     table = MemoryTable()
     output = LogOutput(table)
-    write = Write("log", 0, None, [Epoch(1, [place(at=0), place(at=1)])], 1)
+    write = Write("log", 0, [Epoch(1, [place(at=0), place(at=1)])], 1)
     assert perform(write, output, Gone(), SimDisk()) == WasMissing("log", "gone")
     assert output.position() == 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from millstream.core.parts import Columns, Part
-from millstream.targets.delivery import Epoch, Place, Tail
+from millstream.targets.lacking import Epoch, InLog, Place, Tail
 from millstream.timestamp import SECOND, Timestamp
 from millstream.writer import machine as module
 from millstream.writer.log_output import LogOutput
@@ -38,10 +38,10 @@ def test_what_comes_within_a_second_is_one_commit() -> None:
     assert machine.on_commit(3, [place()], T) == []
     assert machine.on_tick(T + SECOND - 1) == []
     (write,) = machine.on_tick(T + SECOND)
-    assert write == Write("out", 0, None, [Epoch(1, [place()]), Epoch(3, [place()])], 3)
+    assert write == Write("out", 0, [Epoch(1, [place()]), Epoch(3, [place()])], 3)
     assert machine.on_commit(4, [place()], T + SECOND) == [], "one commit at a time"
     assert machine.on_done("out", 3, T + SECOND) == [Say("out", 3)]
-    assert machine.on_tick(T + 2 * SECOND) == [Write("out", 3, None, [Epoch(4, [place()])], 4)]
+    assert machine.on_tick(T + 2 * SECOND) == [Write("out", 3, [Epoch(4, [place()])], 4)]
 
 
 def test_a_full_commit_is_not_waited_for_and_holds_whole_epochs() -> None:
@@ -49,7 +49,7 @@ def test_a_full_commit_is_not_waited_for_and_holds_whole_epochs() -> None:
     assert machine.on_commit(1, [place(records=600_000)], T) == []
     (write,) = machine.on_commit(2, [place(records=600_000)], T)
     assert isinstance(write, Write)
-    assert (write.to, len(write.epochs)) == (1, 1)
+    assert (write.to, len(write.pieces)) == (1, 1)
     assert machine.on_done("out", 1, T) == [Say("out", 1)]
     big = begun()
     (write,) = big.on_commit(1, [place(records=5_000_000)], T)
@@ -69,10 +69,10 @@ def test_without_a_record_the_position_moves_on_now_and_then_and_at_a_stop() -> 
     machine = begun()
     assert machine.on_commit(1, [], T) == []
     assert machine.on_tick(T + IDLE - 1) == []
-    assert machine.on_tick(T + IDLE) == [Write("out", 0, None, (), 1)]
+    assert machine.on_tick(T + IDLE) == [Write("out", 0, (), 1)]
     assert machine.on_done("out", 1, T + IDLE) == [Say("out", 1)]
     assert machine.on_commit(2, [], T + IDLE) == []
-    assert machine.on_stop(2, T + IDLE) == [Write("out", 1, None, (), 2)]
+    assert machine.on_stop(2, T + IDLE) == [Write("out", 1, (), 2)]
     assert not machine.finished
     machine.on_done("out", 2, T + IDLE)
     assert machine.finished
@@ -85,16 +85,16 @@ def test_an_output_that_is_behind_asks_for_what_it_lacks() -> None:
     assert machine.on_tail("out", Tail(0, 5, [Epoch(2, [place()]), Epoch(4, [place()])]), T) == [Ask("out", 5)]
     assert machine.on_tail("out", Tail(0, 10, [Epoch(10, [place()])]), T) == []
     (write,) = machine.on_tick(T + SECOND)
-    assert write == Write("out", 3, None, [Epoch(4, [place()]), Epoch(10, [place()])], 10)
+    assert write == Write("out", 3, [Epoch(4, [place()]), Epoch(10, [place()])], 10)
 
 
 def test_what_the_journal_let_go_comes_from_the_log() -> None:
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3)}, newest=9, now=T)
     machine.on_start(T)
-    assert machine.on_tail("out", Tail(7, 9, [Epoch(8, [place()])]), T) == [Write("out", 3, 7, (), 7, module.MAX_RECORDS)]
-    assert machine.on_done("out", 5, T) == [Say("out", 5), Write("out", 5, 7, (), 7, module.MAX_RECORDS)]
+    assert machine.on_tail("out", Tail(7, 9, [Epoch(8, [place()])]), T) == [Write("out", 3, [InLog(3, 7)], 7, module.MAX_RECORDS)]
+    assert machine.on_done("out", 5, T) == [Say("out", 5), Write("out", 5, [InLog(5, 7)], 7, module.MAX_RECORDS)]
     machine.on_done("out", 7, T)
-    assert machine.on_tick(T + SECOND) == [Write("out", 7, None, [Epoch(8, [place()])], 9)]
+    assert machine.on_tick(T + SECOND) == [Write("out", 7, [Epoch(8, [place()])], 9)]
 
 
 def test_an_open_commit_is_repeated_exactly() -> None:
@@ -102,12 +102,12 @@ def test_an_open_commit_is_repeated_exactly() -> None:
     assert machine.on_start(T) == [Ask("out", 3)]
     assert machine.on_tail("out", Tail(0, 5, [Epoch(5, [place()])]), T) == [Ask("out", 5)]
     (write,) = machine.on_tail("out", Tail(0, 9, [Epoch(6, [place()]), Epoch(7, [place()])]), T)
-    assert write == Write("out", 3, None, [Epoch(5, [place()]), Epoch(6, [place()])], 6)
+    assert write == Write("out", 3, [Epoch(5, [place()]), Epoch(6, [place()])], 6)
     assert machine.on_done("out", 6, T) == [Say("out", 6)]
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3, open_until=6)}, newest=9, now=T)
     machine.on_start(T)
     (write,) = machine.on_tail("out", Tail(5, 9, [Epoch(6, [place()]), Epoch(7, [place()])]), T)
-    assert write == Write("out", 3, 5, [Epoch(6, [place()])], 6), "part of it lies in the log by now"
+    assert write == Write("out", 3, [InLog(3, 5), Epoch(6, [place()])], 6), "part of it lies in the log by now"
 
 
 def test_more_than_it_remembers_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_refused_commit_goes_on_from_where_the_other_came() -> None:
     machine.on_tick(T + SECOND)
     machine.on_refused("out", 2, "why", T + SECOND)
     (write,) = machine.on_tick(T + 2 * SECOND)
-    assert write == Write("out", 2, None, [Epoch(3, [place()])], 3)
+    assert write == Write("out", 2, [Epoch(3, [place()])], 3)
     machine.on_refused("out", 2, "why", T + 2 * SECOND)
     machine.on_tick(T + 3 * SECOND)
     assert machine.on_refused("out", 2, "another writer", T + 3 * SECOND) == [Fail("out", "another writer")]
@@ -148,7 +148,36 @@ def test_the_log_takes_all_streams_that_are_kept() -> None:
     machine.on_commit(1, [place("a"), place("u"), place("b")], T)
     (write,) = machine.on_tick(T + SECOND)
     assert isinstance(write, Write)
-    assert write.epochs == [Epoch(1, [place("a"), place("b")])]
+    assert write.pieces == [Epoch(1, [place("a"), place("b")])]
+
+
+def test_what_an_older_run_kept_goes_to_the_log_though_this_one_does_not_keep_it() -> None:
+    """What it asked for is for the log, whatever this run keeps."""
+    machine = WriterMachine({"/log": Begun(None, 0, unkept=frozenset(["u"]), is_log=True)}, newest=1, now=T)
+    machine.on_start(T)
+    machine.on_tail("/log", Tail(0, 1, [Epoch(1, [place("u")])]), T)
+    machine.on_commit(2, [place("u")], T)
+    assert machine.on_tick(T + SECOND) == [Write("/log", 0, [Epoch(1, [place("u")])], 2)]
+
+
+def test_what_the_log_leaves_out_comes_from_the_journal_before_what_it_has_again() -> None:
+    """Of a stream that was not kept up to epoch 5, and is since."""
+    machine = WriterMachine({"out": Begun(frozenset(["s"]), 3)}, newest=9, now=T)
+    assert machine.on_start(T) == [Ask("out", 3)]
+    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [Ask("out", 5)]
+    assert machine.on_tail("out", Tail(8, 9, [Epoch(9, [place()])]), T) == []
+    assert machine.on_tick(T + SECOND) == [Write("out", 3, [Epoch(4, [place()])], 5)]
+    assert machine.on_done("out", 5, T + SECOND) == [Say("out", 5), Write("out", 5, [InLog(5, 8)], 8, module.MAX_RECORDS)]
+    machine.on_done("out", 8, T + SECOND)
+    assert machine.on_tick(T + 2 * SECOND) == [Write("out", 8, [Epoch(9, [place()])], 9)]
+
+
+def test_an_open_commit_is_repeated_though_it_lies_in_the_journal_in_the_log_and_in_the_journal() -> None:
+    machine = WriterMachine({"out": Begun(frozenset(["s"]), 3, open_until=9)}, newest=10, now=T)
+    machine.on_start(T)
+    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [Ask("out", 5)]
+    (write,) = machine.on_tail("out", Tail(8, 10, [Epoch(9, [place()]), Epoch(10, [place()])]), T)
+    assert write == Write("out", 3, [Epoch(4, [place()]), InLog(5, 8), Epoch(9, [place()])], 9)
 
 
 class Killed(Exception):

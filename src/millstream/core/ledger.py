@@ -93,8 +93,8 @@ class Segment(msgspec.Struct, array_like=True):
 
     lane: int
     waiting: int = 0
-    records: int = 0  # the newest epoch of which it holds records of a kept stream; 0 for none
-    unkept: dict[str, int] = {}  # by stream that is not kept: the newest epoch
+    records: int = 0  # the newest epoch of which it holds records for the log; 0 for none
+    unkept: dict[str, int] = {}  # by stream: the newest epoch of which it holds records that the log leaves out
     rows: int = 0
 
 
@@ -106,14 +106,21 @@ class Reader(msgspec.Struct, array_like=True, frozen=True):
     since: int  # the first epoch whose records it gets
 
 
+class Span(msgspec.Struct, array_like=True, frozen=True):
+    """Epochs (after, upto]; without an end, all after it."""
+
+    after: int
+    upto: int | None = None
+
+
 class Plant(msgspec.Struct):
     """What the code of a run has: its first commit says so."""
 
     computations: list[str] = []
     injectors: list[str] = []
     deliveries: dict[str, str] = {}  # and the stream of each
-    unkept: list[str] = []  # streams that the log does not have
-    since: dict[str, int] = {}  # by delivery of such a stream: it gets what came after this epoch
+    unkept: list[str] = []  # streams that the log leaves out
+    since: dict[str, int] = {}  # by delivery: of what the log leaves out it gets what comes after this epoch
     buckets: int = 16
     lanes: int = 1
 
@@ -170,6 +177,7 @@ class Ledger(msgspec.Struct):
     logged: int = 0
     delivered: dict[str, int] = {}
     plant: Plant = msgspec.field(default_factory=Plant)
+    left_out: dict[str, list[Span]] = {}  # by stream that is not kept, or was not for a while: the epochs that the log leaves out
     first: list[int] = []  # the first commit of every fence: never removed (rule 1)
     segments: dict[str, Segment] = {}
     waiting: dict[str, dict[int, tuple[int, Part]]] = {}  # by segment and offset: the epoch that named it, and the part
@@ -182,6 +190,7 @@ class Ledger(msgspec.Struct):
         number = commit.number
         if commit.plant is not None:
             self.plant = commit.plant
+            self._leave_out(commit.plant.unkept, number)
         if commit.fence != self.fence:
             self.first.append(number)
         self.number, self.id, self.fence, self.now = number, commit.id, commit.fence, commit.now
@@ -217,6 +226,26 @@ class Ledger(msgspec.Struct):
                 self.segments.pop(segment, None)
                 self.waiting.pop(segment, None)
 
+    def _leave_out(self, unkept: list[str], number: int) -> None:
+        """Whether a stream is kept is a matter of each epoch, said by the code that ran it: what comes after this commit is as
+        it says, and what came before stays as it was, also where log and deliveries are behind."""
+        for stream in dict.fromkeys([*self.left_out, *unkept]):
+            spans = self.left_out.get(stream, [])
+            leaves_out = bool(spans) and spans[-1].upto is None
+            if stream in unkept and not leaves_out:
+                self.left_out[stream] = [*spans, Span(number)]
+            elif stream not in unkept and leaves_out:
+                self.left_out[stream] = [*spans[:-1], Span(spans[-1].after, number)]
+
+    def leaves_out(self, stream: str, epoch: int) -> bool:
+        """Whether the log never has what an epoch brought of a stream."""
+        spans = self.left_out.get(stream, ())
+        return any(span.after < epoch and (span.upto is None or epoch <= span.upto) for span in spans)
+
+    def next_left_out(self, stream: str, after: int) -> Span | None:
+        """The first span that the log leaves out and that is not over with this epoch."""
+        return next((span for span in self.left_out.get(stream, ()) if span.upto is None or span.upto > after), None)
+
     def _name(self, frame: Frame, number: int) -> None:
         segment = self.segments.get(frame.segment)
         if segment is None:
@@ -226,7 +255,7 @@ class Ledger(msgspec.Struct):
                 if part.stream not in self.sources:
                     self.produced[part.stream] = self.produced.get(part.stream, 0) + part.records
                 self.latest[part.stream] = number
-                if part.stream in self.plant.unkept:
+                if self.leaves_out(part.stream, number):
                     segment.unkept[part.stream] = number
                 else:
                     segment.records = number
@@ -272,7 +301,7 @@ class Ledger(msgspec.Struct):
         return self.freed.get(lane, 0)
 
     def has_upto(self, delivery: str) -> int:
-        """Up to this epoch a delivery needs nothing of the journal any more."""
+        """Up to this epoch a delivery needs nothing any more of what the log leaves out."""
         return max(self.delivered.get(delivery, 0), self.plant.since.get(delivery, 0))
 
     def redo_after(self, lane: int) -> int | None:

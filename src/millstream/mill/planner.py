@@ -29,7 +29,7 @@ MEMORY = "It may be killed for lack of memory: give lanes less (lane_memory), or
 def first_commit(graph: Graph, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment) -> Commit:
     """What a run says before it does anything: it owns the folder now, and this is its code (rule 1)."""
     number = ledger.number + 1
-    since = {name: _begins(name, stream, ledger) for name, stream in plant.deliveries.items() if stream in plant.unkept}
+    since = {name: _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
     return Commit(
         number=number,
         id=id_,
@@ -43,11 +43,8 @@ def first_commit(graph: Graph, ledger: Ledger, *, fence: int, plant: Plant, id_:
 
 
 def _begins(delivery: str, stream: str, ledger: Ledger) -> int:
-    """A delivery of a stream that is not kept gets what comes from now on: what was before may be gone. What was kept until now
-    is in the log, or after its end still in the journal."""
+    """Of what the log leaves out, a delivery gets what comes from now on if it is new: what was before may be gone."""
     known = ledger.plant
-    if stream not in known.unkept:
-        return ledger.logged
     return known.since.get(delivery, 0) if known.deliveries.get(delivery) == stream else ledger.number + 1
 
 

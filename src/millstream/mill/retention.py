@@ -26,9 +26,11 @@ def _is_free(segment: Segment, ledger: Ledger, readers: dict[str, list[str]]) ->
 
 
 def needed_from(ledger: Ledger) -> int:
-    """The first commit that somebody may still ask for: a lane that redoes, the writer that begins again, or a delivery of a
-    stream that is not kept. One of a kept stream reads up to there in the log."""
+    """The first commit that somebody may still ask for: a lane that redoes, the writer that begins again, or a delivery of what
+    the log leaves out. All else it reads up to there in the log."""
     needed = [ledger.logged + 1]
     needed += [after + 1 for lane in ledger.touched if (after := ledger.redo_after(lane)) is not None]
-    needed += [ledger.has_upto(name) + 1 for name, stream in ledger.plant.deliveries.items() if stream in ledger.plant.unkept]
+    for name, stream in ledger.plant.deliveries.items():
+        if (span := ledger.next_left_out(stream, has := ledger.has_upto(name))) is not None:
+            needed.append(max(has, span.after) + 1)
     return min(needed)

@@ -16,8 +16,9 @@ from millstream.log.folder import Folder
 from millstream.log.reading_history import history
 from millstream.mill.driving import PlannerThread
 from millstream.spark.milling import Journal
-from millstream.targets.delivery import Stretch, Tail
+from millstream.targets.delivery import Stretch
 from millstream.targets.driver import DeliveryThread, driver_target
+from millstream.targets.lacking import Tail
 from millstream.targets.records import stretch
 from millstream.targets.steps import Steps
 from millstream.targets.tail import read_tail
@@ -38,9 +39,7 @@ class Ledge:
         return self._reader.part(segment, part)
 
     def read_tail(self, after: int) -> Tail:
-        ledger = self._planner.planner.ledger
-        since = ledger.plant.since.get(self._name, 0)
-        return read_tail(self._commits, ledger, self._stream, after=after, since=since, at_most=EPOCHS_AT_ONCE)
+        return read_tail(self._commits, self._planner.planner.ledger, self._name, after=after, at_most=EPOCHS_AT_ONCE)
 
     def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:
         return stretch(history(self._log, self._stream, after, upto), upto, at_most)

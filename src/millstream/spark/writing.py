@@ -84,8 +84,9 @@ class Writer:
 
     def behind(self, newest: int) -> list[str]:
         """What does not have all records up to this commit."""
-        latest = self._planner.planner.ledger.latest
-        kept = max((epoch for stream, epoch in latest.items() if stream not in self._unkept and stream in self._graph.streams), default=0)
+        ledger = self._planner.planner.ledger
+        latest = ledger.latest
+        kept = max((e for stream, e in latest.items() if stream in self._graph.streams and not ledger.leaves_out(stream, e)), default=0)
         late = ["the log"] if self._positions.get(LOG, -1) < kept else []
         for name, delivery in self._deliveries.items():
             if self._positions.get(name, -1) < latest.get(self._graph.stream_of(delivery.stream).name, 0):
@@ -239,10 +240,8 @@ class Writer:
 
     def _answer(self, output: str, after: int) -> said.Answer:
         """What an output lacks."""
-        ledger = self._planner.planner.ledger
-        stream = None if output == LOG else self._graph.stream_of(self._deliveries[output].stream).name
-        since = ledger.plant.since.get(output, 0)
-        tail = read_tail(self._journal.commits, ledger, stream, after=after, since=since, at_most=EPOCHS_PER_ANSWER)
+        delivery = None if output == LOG else output
+        tail = read_tail(self._journal.commits, self._planner.planner.ledger, delivery, after=after, at_most=EPOCHS_PER_ANSWER)
         return said.Answer(output, tail.history, tail.upto, [said.NamedParts(each.number, list(each.places)) for each in tail.epochs])
 
     def _lost(self) -> None:

@@ -4,7 +4,7 @@
     WAITING    on_commit        READING                 there is a record; else the position moves on without a call
     WAITING    on_commit        ASKING                  a commit is missing in between, or more wait than are remembered
     ASKING     on_tail          WAITING or READING
-    READING    on_read          READING                 a step that was open may lie in the log and in the journal
+    READING    on_read          READING                 a step that was open may lie in the log and in the journal, by turns
     READING    on_read          CALLING                 all of the step is read
     READING    on_read          WAITING                 the log had nothing of this stream
     READING    on_missing       ASKING                  the journal let go of what it was to read: the log has it by now
@@ -18,38 +18,17 @@ A step covers whole epochs and at most `MAX_RECORDS`, or one epoch whatever its 
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from millstream.core.parts import Columns, Part
+from millstream.core.parts import Columns
+from millstream.targets.lacking import Epoch, InLog, Lacking, Place, Tail
 from millstream.targets.steps import Step
 
 MAX_RECORDS = 1_000_000  # of a step
 MAX_PLACES = 50_000  # of parts that are remembered while a target is slow; what comes after is asked for again
 QUIET_EPOCHS = 256  # without a record, until that is recorded and said: what waits for this delivery is then let go
-
-Place = tuple[str, Part]  # the segment, and where in it
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """The plain parts that a commit has of a stream."""
-
-    number: int
-    places: Sequence[Place]
-
-
-@dataclass(frozen=True)
-class Tail:
-    """What there is of a stream after some epoch: up to `history` in the log, then these epochs of the journal, up to `upto`.
-
-    Epochs without a record of the stream may be left out.
-    """
-
-    history: int
-    upto: int
-    epochs: Sequence[Epoch] = ()
 
 
 @dataclass(frozen=True)
@@ -141,10 +120,7 @@ class DeliveryMachine:
         self._open = open
         self._said = position
         self._newest = newest
-        self._known = position if open is None else open.a  # of everything after the position, up to here, it is known where it lies
-        self._history = 0  # up to here, that is in the log
-        self._epochs: deque[Epoch] = deque()
-        self._places = 0
+        self._lacking = Lacking(position if open is None else open.a)
         self._max_records, self._max_places = max_records, max_places
         self._reads: list[ReadHistory | ReadParts] = []
         self._contents: list[Content] = []
@@ -157,21 +133,14 @@ class DeliveryMachine:
     def on_commit(self, number: int, places: Sequence[Place]) -> list[Action]:
         """A commit is durable, and these are the plain parts of this stream that it names."""
         self._newest = max(self._newest, number)
-        if number == self._known + 1 and self._places < self._max_places:
-            self._add(Epoch(number, places))
-            self._known = number
+        if number == self._lacking.known + 1 and self._lacking.places < self._max_places:
+            self._lacking.add(Epoch(number, places))
         return self._next()
 
     def on_tail(self, tail: Tail) -> list[Action]:
         assert self.state is State.ASKING
         self.state = State.WAITING
-        self._history = max(self._history, tail.history)
-        while self._epochs and self._epochs[0].number <= self._history:  # they are in the log by now: read there, not twice
-            self._places -= len(self._epochs.popleft().places)
-        for epoch in tail.epochs:
-            if epoch.number > max(self._known, tail.history):
-                self._add(epoch)
-        self._known = max(self._known, tail.upto)
+        self._lacking.add_tail(tail)
         return self._next()
 
     def on_read(self, contents: Sequence[Content], *, upto: int | None = None) -> list[Action]:
@@ -186,7 +155,7 @@ class DeliveryMachine:
         contents, self._contents = self._contents, []
         if self._open is None and not any(len(content.columns) for content in contents):
             self.state = State.WAITING
-            self.position = self._step[1]
+            self._move(self._step[1])
             return self._next()
         self.state = State.CALLING
         return [CallTarget(*self._step, self._open, contents)]
@@ -195,15 +164,14 @@ class DeliveryMachine:
         """The target has the step, and that is recorded."""
         assert self.state is State.CALLING
         self.state, self._open = State.WAITING, None
-        self.position = self._said = self._step[1]
+        self._move(self._step[1])
+        self._said = self.position
         return [Say(self.position), *self._next()]
 
     def on_missing(self) -> list[Action]:
         """It was slower than the log, and a part is gone from the journal: what there is after its position is asked for anew."""
         self._reads, self._contents = [], []
-        self._epochs.clear()
-        self._places = 0
-        self._known = self.position if self._open is None else self._open.a
+        self._lacking.ask_anew(self.position if self._open is None else self._open.a)
         return self._ask()
 
     def on_failed(self, error: BaseException) -> list[Action]:
@@ -223,53 +191,43 @@ class DeliveryMachine:
         """Whether everything up to this epoch is delivered."""
         return self.position >= epoch and self._open is None
 
-    def _add(self, epoch: Epoch) -> None:
-        if epoch.places:
-            self._epochs.append(epoch)
-            self._places += len(epoch.places)
+    def _move(self, position: int) -> None:
+        self.position = position
+        self._lacking.forget(position)
 
     def _next(self) -> list[Action]:
         """What to do now, if nothing is under way."""
         if self.state is not State.WAITING:
             return []
         if self._open is not None:
-            return self._repeat(self._open) if self._known >= self._open.b else self._ask()
-        if self.position < self._history:
-            upto = self._history
-            return self._read((self.position, upto), [ReadHistory(self.position, upto, self._max_records)])
-        if self._epochs:
+            return self._repeat(self._open) if self._lacking.known >= self._open.b else self._ask()
+        if (in_log := self._lacking.in_log) is not None:
+            return self._read((self.position, in_log.upto), [ReadHistory(self.position, in_log.upto, self._max_records)])
+        if self._lacking:
             return self._take()
-        self.position = max(self.position, self._known)
-        return self._ask() if self._known < self._newest else self._quiet(QUIET_EPOCHS)
+        self.position = max(self.position, self._lacking.known)
+        return self._ask() if self._lacking.known < self._newest else self._quiet(QUIET_EPOCHS)
 
     def _ask(self) -> list[Action]:
         self.state = State.ASKING
-        return [ReadTail(self._known)]
+        return [ReadTail(self._lacking.known)]
 
     def _repeat(self, step: Step) -> list[Action]:
         """Exactly the epochs of the open step, wherever they lie by now."""
         reads: list[ReadHistory | ReadParts] = []
-        if step.a < self._history:
-            reads.append(ReadHistory(step.a, min(step.b, self._history)))
-        return self._read((step.a, step.b), [*reads, ReadParts(self._pop(step.b, None))])
+        for in_log, pieces in groupby(self._lacking.until(step.b), key=lambda piece: isinstance(piece, InLog)):
+            if in_log:
+                reads += [ReadHistory(piece.after, piece.upto) for piece in pieces if isinstance(piece, InLog)]
+            else:
+                reads.append(ReadParts([place for piece in pieces if isinstance(piece, Epoch) for place in piece.places]))
+        self._lacking.forget(step.b)
+        return self._read((step.a, step.b), reads or [ReadParts([])])
 
     def _take(self) -> list[Action]:
         """What has come, up to the bound of a step; an epoch without a record moves the end only."""
-        places = self._pop(self._known, self._max_records)
-        upto = self._epochs[0].number - 1 if self._epochs else self._known
-        return self._read((self.position, upto), [ReadParts(places)])
-
-    def _pop(self, upto: int, at_most: int | None) -> list[Place]:
-        places: list[Place] = []
-        records = 0
-        while self._epochs and self._epochs[0].number <= upto:
-            more = sum(part.records for _, part in self._epochs[0].places)
-            if at_most is not None and places and records + more > at_most:
-                break
-            records += more
-            places += self._epochs.popleft().places
-        self._places -= len(places)
-        return places
+        epochs, upto = self._lacking.next_epochs(self._max_records)
+        self._lacking.forget(upto)
+        return self._read((self.position, upto), [ReadParts([place for epoch in epochs for place in epoch.places])])
 
     def _read(self, step: tuple[int, int], reads: list[ReadHistory | ReadParts]) -> list[Action]:
         self.state, self._step, self._reads = State.READING, step, reads

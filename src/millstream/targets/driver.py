@@ -21,7 +21,6 @@ from millstream.targets.delivery import (
     CallTarget,
     Content,
     DeliveryMachine,
-    Place,
     ReadHistory,
     ReadParts,
     ReadTail,
@@ -29,9 +28,9 @@ from millstream.targets.delivery import (
     Skip,
     State,
     Stretch,
-    Tail,
 )
 from millstream.targets.function import Function
+from millstream.targets.lacking import Place, Tail
 from millstream.targets.memory import Memory
 from millstream.targets.records import records_of
 from millstream.targets.steps import Steps

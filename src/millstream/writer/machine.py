@@ -18,11 +18,10 @@ Only committed epochs come in, so only those are written. Of what waits only the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from millstream.targets.delivery import Epoch, Place, Tail
+from millstream.targets.lacking import Epoch, InLog, Lacking, Place, Tail
 from millstream.timestamp import SECOND, START_OF_TIME, Duration, Timestamp
 
 EVERY = SECOND
@@ -39,7 +38,7 @@ class Begun:
     streams: frozenset[str] | None  # None: all
     position: int
     open_until: int | None = None
-    unkept: frozenset[str] = frozenset()  # of all: but these
+    unkept: frozenset[str] = frozenset()  # of all: but these, in the commits of this run
     is_log: bool = False
     every: Duration | None = None  # between two commits, unless much comes; None: as for the others
 
@@ -54,15 +53,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Write:
-    """Add these to an output and commit: epochs (after, history] of the log, then these of the journal; then all up to `to`.
+    """Add to an output what lies there, which is all of epochs (after, to], and commit.
 
     With `at_most`, the log is read until there are so many records; the commit then ends with the last epoch that was read.
     """
 
     output: str
     after: int
-    history: int | None
-    epochs: Sequence[Epoch]
+    pieces: Sequence[Epoch | InLog]
     to: int
     at_most: int | None = None
 
@@ -91,11 +89,7 @@ class _Feed:
     begun: Begun
     position: int
     open_until: int | None
-    known: int  # of all epochs up to here it is known where their parts lie
-    history: int = 0  # up to here that is in the log
-    waiting: deque[Epoch] = field(default_factory=deque)
-    places: int = 0
-    records: int = 0
+    lacking: Lacking
     since: Timestamp | None = None  # the first that waits came then
     moved: Timestamp = START_OF_TIME  # the last commit ended then
     asking: bool = False
@@ -107,32 +101,10 @@ class _Feed:
     def takes(self, stream: str) -> bool:
         return stream not in self.begun.unkept if self.begun.streams is None else stream in self.begun.streams
 
-    def add(self, epoch: Epoch, now: Timestamp) -> None:
-        mine = [place for place in epoch.places if self.takes(place[1].stream)]
-        if mine:
-            self.waiting.append(Epoch(epoch.number, mine))
-            self.places += len(mine)
-            self.records += _records(mine)
-            self.since = now if self.since is None else self.since
-        self.known = epoch.number
-
-    def forget(self, upto: int) -> None:
-        """What the output has by now."""
-        while self.waiting and self.waiting[0].number <= upto:
-            gone = self.waiting.popleft().places
-            self.places -= len(gone)
-            self.records -= _records(gone)
-
-    def first(self, upto: int, at_most: int | None) -> list[Epoch]:
-        """The epochs of the next commit. They stay until it is done: a refused one is made again from where the output is."""
-        taken: list[Epoch] = []
-        records = 0
-        for epoch in self.waiting:
-            records += _records(epoch.places)
-            if epoch.number > upto or (at_most is not None and taken and records > at_most):
-                break
-            taken.append(epoch)
-        return taken
+    def note_time(self, now: Timestamp) -> None:
+        """Something may have come."""
+        if self.since is None and self.lacking:
+            self.since = now
 
 
 class WriterMachine:
@@ -143,7 +115,9 @@ class WriterMachine:
         self._every, self._newest, self._now = every, newest, now
         self._stop_at: int | None = None
         self._flush_upto = 0
-        self._feeds = {name: _Feed(begun, begun.position, begun.open_until, begun.position, moved=now) for name, begun in outputs.items()}
+        self._feeds = {
+            name: _Feed(begun, begun.position, begun.open_until, Lacking(begun.position), moved=now) for name, begun in outputs.items()
+        }
 
     @property
     def finished(self) -> bool:
@@ -161,30 +135,26 @@ class WriterMachine:
         """A commit is durable, and these are all plain parts that it names."""
         self._newest = max(self._newest, number)
         for feed in self._feeds.values():
-            if number == feed.known + 1 and feed.places < MAX_PLACES:
-                feed.add(Epoch(number, places), now)
+            if number == feed.lacking.known + 1 and feed.lacking.places < MAX_PLACES:
+                feed.lacking.add(Epoch(number, [place for place in places if feed.takes(place[1].stream)]))
+                feed.note_time(now)
         return self._next(now)
 
     def on_tail(self, output: str, tail: Tail, now: Timestamp) -> list[Action]:
-        """What there is after the epoch that was asked for."""
+        """What there is for this output after the epoch that was asked for."""
         feed = self._feeds[output]
         feed.asking = False
         if feed.outdated:
             feed.outdated = False
             return self._next(now)
-        if feed.begun.is_log and tail.history > feed.known:
+        if feed.begun.is_log and tail.history > feed.lacking.known:
             return self._fail(
                 output,
                 f"the log ends with epoch {feed.position}, but the commits say that it had {tail.history}: it has lost what lies "
                 f"between; restore it from the copy that the journal is from",
             )
-        if tail.history > feed.known:  # up to what is known, the parts are in the journal, and maybe not in the log
-            feed.history = tail.history
-            feed.forget(tail.history)  # they are in the log by now: read there, not twice
-        for epoch in tail.epochs:
-            if epoch.number > max(feed.known, tail.history):
-                feed.add(epoch, now)
-        feed.known = max(feed.known, tail.upto)
+        feed.lacking.add_tail(tail)
+        feed.note_time(now)
         return self._next(now)
 
     def on_tick(self, now: Timestamp) -> list[Action]:
@@ -213,8 +183,8 @@ class WriterMachine:
         feed.refusals += 1
         if feed.refusals >= MAX_REFUSALS or feed.begun.is_log:
             return self._fail(output, why)
-        feed.forget(self._newest)
-        feed.known, feed.since, feed.outdated = feed.position, None, feed.asking
+        feed.lacking.ask_anew(feed.position)
+        feed.since, feed.outdated = None, feed.asking
         return self._next(now)
 
     def on_failed(self, output: str, message: str) -> list[Action]:
@@ -237,9 +207,9 @@ class WriterMachine:
 
     def _move(self, feed: _Feed, upto: int, now: Timestamp) -> None:
         feed.position, feed.moved = upto, now
-        feed.forget(upto)
-        feed.known = max(feed.known, upto)
-        feed.since = now if feed.waiting else None
+        feed.lacking.forget(upto)
+        feed.lacking.known = max(feed.lacking.known, upto)
+        feed.since = now if feed.lacking else None
 
     def _next(self, now: Timestamp) -> list[Action]:
         self._now = now = max(self._now, now)
@@ -247,9 +217,9 @@ class WriterMachine:
         for name, feed in self._feeds.items():
             if feed.failed:
                 continue
-            if feed.known < self._newest and not feed.asking and feed.places < MAX_PLACES // 2:
+            if feed.lacking.known < self._newest and not feed.asking and feed.lacking.places < MAX_PLACES // 2:
                 feed.asking = True
-                actions.append(Ask(name, feed.known))
+                actions.append(Ask(name, feed.lacking.known))
             if not feed.writing and (write := self._write(name, feed, now)) is not None:
                 feed.writing = True
                 actions.append(write)
@@ -257,27 +227,20 @@ class WriterMachine:
 
     def _write(self, name: str, feed: _Feed, now: Timestamp) -> Write | None:
         """The next commit of an output, if it is due."""
-        position, history = feed.position, feed.history if feed.history > feed.position else None
+        position, lacking = feed.position, feed.lacking
         if feed.open_until is not None:
-            if feed.known < feed.open_until:
+            if lacking.known < feed.open_until:
                 return None
-            history = None if history is None else min(history, feed.open_until)
-            return Write(name, position, history, feed.first(feed.open_until, None), feed.open_until)
-        if history is not None:
-            return Write(name, position, history, (), history, MAX_RECORDS)
+            return Write(name, position, lacking.until(feed.open_until), feed.open_until)
+        if (in_log := lacking.in_log) is not None:
+            return Write(name, position, [in_log], in_log.upto, MAX_RECORDS)
         stopping = self._stop_at is not None
-        if feed.waiting:
+        if lacking:
             waited = now - (feed.since if feed.since is not None else now)
-            at_once = stopping or feed.waiting[0].number <= self._flush_upto or feed.records >= MAX_RECORDS
+            at_once = stopping or position < self._flush_upto or lacking.records >= MAX_RECORDS
             if waited < (feed.begun.every or self._every) and not at_once:
                 return None
-            epochs = feed.first(feed.known, MAX_RECORDS)
-            to = feed.known if len(epochs) == len(feed.waiting) else feed.waiting[len(epochs)].number - 1
-            return Write(name, position, None, epochs, to)
-        if feed.known > position and (now - feed.moved >= IDLE or (stopping and feed.known >= self._newest)):
-            return Write(name, position, None, (), feed.known)
+            return Write(name, position, *lacking.next_epochs(MAX_RECORDS))
+        if lacking.known > position and (now - feed.moved >= IDLE or (stopping and lacking.known >= self._newest)):
+            return Write(name, position, (), lacking.known)
         return None
-
-
-def _records(places: Sequence[Place]) -> int:
-    return sum(part.records for _, part in places)

@@ -12,6 +12,7 @@ from millstream.errors import MillstreamError
 from millstream.journal.disk import Disk
 from millstream.journal.errors import Missing
 from millstream.log.reading_history import history
+from millstream.targets.lacking import InLog
 from millstream.targets.output import Output, Refused
 from millstream.writer.machine import Write
 
@@ -59,11 +60,12 @@ def perform(write: Write, output: Output, reader: PartReader, log: Disk) -> Outc
     """
     try:
         to = write.to
-        if write.history is not None:
-            to = _add_history(write, output, log)
-        for epoch in write.epochs:
-            for segment, part in epoch.places:
-                output.add(epoch.number, part.stream, part.origin, part.major, reader.part(segment, part))
+        for piece in write.pieces:
+            if isinstance(piece, InLog):
+                to = _add_history(piece, write, output, log)
+                continue
+            for segment, part in piece.places:
+                output.add(piece.number, part.stream, part.origin, part.major, reader.part(segment, part))
         return Done(write.output, output.commit(to))
     except Refused as error:
         output.drop()
@@ -73,16 +75,15 @@ def perform(write: Write, output: Output, reader: PartReader, log: Disk) -> Outc
         return WasMissing(write.output, str(error))
 
 
-def _add_history(write: Write, output: Output, log: Disk) -> int:
+def _add_history(piece: InLog, write: Write, output: Output, log: Disk) -> int:
     """Up to which epoch the commit goes."""
-    assert write.history is not None
     assert output.streams is not None, "the log is not written from itself"
     records = 0
     for stream in output.streams:  # a delivery has one
-        for epoch, pieces in history(log, stream, write.after, write.history):
-            for piece in pieces:
-                output.add(epoch, stream, piece.origin, piece.major, piece.columns)
-                records += len(piece.columns)
+        for epoch, pieces in history(log, stream, piece.after, piece.upto):
+            for each in pieces:
+                output.add(epoch, stream, each.origin, each.major, each.columns)
+                records += len(each.columns)
             if write.at_most is not None and records >= write.at_most:
                 return epoch
     return write.to

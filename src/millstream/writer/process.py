@@ -19,9 +19,9 @@ from millstream.journal.segments import SegmentReader
 from millstream.log.history import History
 from millstream.log.upkeep import Upkeep
 from millstream.mill.channel import Channel, Closed
-from millstream.targets.delivery import Epoch, Tail
 from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput
+from millstream.targets.lacking import Epoch, Tail
 from millstream.targets.output import Output
 from millstream.targets.steps import Steps
 from millstream.targets.typed import Values
