@@ -65,11 +65,20 @@ def _table(at: str | Path, stream: str, last: int | None) -> pa.Table:
 
 
 def _tail(folder: Folder, stream: str) -> Iterator[tuple[int, Columns, Part]]:
-    """What the log does not have yet."""
+    """What the log does not have yet; of what it leaves out, what the journal has not let go."""
     disk = LocalDisk(folder.journal)
     commits, reader = Commits(disk), SegmentReader(disk, sleep=time.sleep)
     logged = position_of(LocalDisk(folder.log)).upto if (folder.log / "_delta_log").exists() else 0
     ledger = open_ledger(commits)
     for commit in commits.span(logged + 1, ledger.number):
+        left_out = ledger.leaves_out(stream, commit.number)
         for segment, part in commit.plain_parts(stream):
-            yield commit.number, reader.part(segment, part), part
+            if left_out and segment not in ledger.segments:
+                continue
+            try:
+                columns = reader.part(segment, part)
+            except Missing:
+                if not left_out:
+                    raise
+            else:
+                yield commit.number, columns, part
