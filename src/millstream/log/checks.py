@@ -115,6 +115,20 @@ def check_segments(commits: Commits, ledger: Ledger, redo: Iterable[Redo]) -> No
             raise LogError(f"{path} is cut: it has {size} bytes, and commits name {end}; restore it from a copy")
 
 
+def check_position(path: str, *, before: int, after: int, recorded: int, newest: int) -> None:
+    """A table that is from another copy than the journal would get something twice, or never.
+
+    Another run may still go on: its position was read before and after the commits, which say `recorded` and `newest`.
+    """
+    if after < recorded:
+        raise LogError(
+            f"{path} ends with epoch {after}, but the commits say that it had {recorded}: it has lost what lies between; "
+            f"restore it from the copy that the journal is from"
+        )
+    if before > newest:
+        raise LogError(f"{path} has epochs up to {before}, but commits end with {newest}; restore both from one copy, or deliver elsewhere")
+
+
 def files_planned(checkpoint: Path) -> set[str]:
     """The files that a query has taken into its batches, as its source writes them down before a batch runs."""
     found: set[str] = set()

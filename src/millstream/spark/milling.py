@@ -32,6 +32,7 @@ from millstream.mill.planner import Planner, first_commit
 from millstream.spark.lanes import LaneSettings, start_lane
 from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
+from millstream.targets.checks import Ends
 from millstream.timestamp import SECOND, Timestamp
 
 MAX_RESTARTS = 5  # of a lane's query, within
@@ -52,12 +53,13 @@ class Journal:
         self.notes = Notes(self.disk)
 
     def check(self) -> Ledger:
-        """Before anything is changed: what commits name is there, and checkpoints belong to them."""
+        """Before anything is changed: what commits name is there, and checkpoints, log and deliveries belong to them."""
         with self._folder.naming():
             return self._check()
 
     def _check(self) -> Ledger:
         self.commits.make_folders()
+        ends = Ends.of(self._folder, self._graph)
         ledger = open_ledger(self.commits)
         for lane in range(self._pinned.lanes):
             check_lane(self._folder, lane, ledger)
@@ -66,6 +68,7 @@ class Journal:
             source = ledger.sources.get(name, Source())
             if not source.finished:
                 check_noted(self._folder, name, source.batch, self.notes)
+        ends.check(self._folder, self._graph, ledger)
         sync_newest(self.commits, ledger)
         return ledger
 

@@ -7,6 +7,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,53 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     position: int  # the last epoch that the target has
     next: int
     open: Step | None = None
+
+
+@dataclass(frozen=True)
+class FoundSteps:
+    """What is kept of a delivery, and in which file."""
+
+    path: Path
+    kept: Kept
+
+    @property
+    def upto(self) -> int:
+        """The last epoch that the target may have."""
+        return max(self.kept.position, self.kept.open.b if self.kept.open is not None else 0)
+
+
+def find_steps(folder: Path) -> FoundSteps | None:
+    """As they stand, without opening them: nothing is changed. None if there are none."""
+    while folder.is_dir() and (newest := _newest(folder)) is not None:
+        try:
+            return FoundSteps(newest, _read(newest))
+        except FileNotFoundError:
+            pass  # a run that starts just now has replaced it
+    return None
+
+
+def check_steps(
+    delivery: str, folder: Path, *, before: FoundSteps | None, after: FoundSteps | None, delivered: int, newest: int, durable: bool
+) -> None:
+    """Refuse what is from another copy of the folder than the commits, which know of `delivered` and `newest`.
+
+    Another run may still go on: `before` and `after` were read before and after the commits.
+    """
+    remedy = (
+        f"it would deliver twice, or leave something out; restore {folder} from the copy that the journal is from, or "
+        f"give the delivery another name: it then begins with what the log holds"
+    )
+    if after is None and delivered > 0:
+        raise LogError(f"{folder} is missing, and delivery {delivery!r} has delivered already: {remedy}")
+    if before is not None and before.upto > newest:
+        raise LogError(
+            f"delivery {delivery!r} has delivered up to epoch {before.upto}, as {before.path} says, but commits end with {newest}: {remedy}"
+        )
+    if after is not None and durable and delivered > after.kept.position:
+        raise LogError(
+            f"delivery {delivery!r} has delivered up to epoch {delivered}, as the commits say, but {after.path} ends with "
+            f"{after.kept.position}: {remedy}"
+        )
 
 
 class Steps:
@@ -86,33 +134,27 @@ class Steps:
 
     def check_there(self, delivery: str, *, delivered: int) -> None:
         """Refuse to begin anew where the commits know of deliveries."""
-        if self._made and self._kept.serial == 0 and delivered > 0:
-            self._remove()
-            raise LogError(f"{self.folder} is missing, and delivery {delivery!r} has delivered already: {self._remedy}")
-
-    @property
-    def _remedy(self) -> str:
-        return (
-            f"it would deliver twice, or leave something out; restore {self.folder} from the copy that the journal is from, or "
-            f"give the delivery another name: it then begins with what the log holds"
-        )
+        if self._is_new:
+            self._check(delivery, delivered=delivered, newest=0)
 
     def check(self, delivery: str, *, delivered: int, newest: int) -> None:
-        """Refuse a file that is from another copy of the folder than the commits, which know of `delivered` and `newest`."""
-        self.check_there(delivery, delivered=delivered)
-        upto = max(self.position, self.open.b if self.open is not None else 0)
-        if upto > newest:
-            raise LogError(
-                f"delivery {delivery!r} has delivered up to epoch {upto}, as {self.path} says, but commits end with {newest}: "
-                f"{self._remedy}"
-            )
+        """As `check_steps` does; where nothing waits for the disk, the commits may know more, and are believed."""
+        self._check(delivery, delivered=delivered, newest=newest)
         if delivered > self.position:
-            if self.durable:
-                raise LogError(
-                    f"delivery {delivery!r} has delivered up to epoch {delivered}, as the commits say, but {self.path} ends with "
-                    f"{self.position}: {self._remedy}"
-                )
             self._write(position=delivered)
+
+    @property
+    def _is_new(self) -> bool:
+        return self._made and self._kept.serial == 0
+
+    def _check(self, delivery: str, *, delivered: int, newest: int) -> None:
+        found = None if self._is_new else FoundSteps(self.path, self._kept)
+        try:
+            check_steps(delivery, self.folder, before=found, after=found, delivered=delivered, newest=newest, durable=self.durable)
+        except LogError:
+            if self._is_new:
+                self._remove()
+            raise
 
     def begin(self, a: int, b: int) -> Step:
         """Open the next step. It is on the disk before the target is called: what may have been seen is repeated as it was."""

@@ -16,6 +16,7 @@ from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
+from millstream.log.checks import check_position
 from millstream.log.history import History
 from millstream.log.upkeep import Upkeep
 from millstream.mill.channel import Channel, Closed
@@ -174,17 +175,10 @@ def make_output(settings: said.OutputSettings, folder: Path, kind: Any, begin: s
 
 
 def _check(output: str, path: str, position: int, recorded: int, newest: int) -> None:
-    """An output that is from another copy than the journal would get something twice, or never."""
-    if position < recorded:
-        raise OutputError(
-            output,
-            f"{path} ends with epoch {position}, but the commits say that it had {recorded}: it has lost what lies between; "
-            f"restore it from the copy that the journal is from",
-        )
-    if position > newest:
-        raise OutputError(
-            output, f"{path} has epochs up to {position}, but commits end with {newest}; restore both from one copy, or deliver elsewhere"
-        )
+    try:
+        check_position(path, before=position, after=position, recorded=recorded, newest=newest)
+    except LogError as error:
+        raise OutputError(output, str(error)) from error
 
 
 class OutputError(LogError):

@@ -1,0 +1,48 @@
+"""How far log and deliveries are, compared with the commits before a run changes anything in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.core.graph import Graph
+from millstream.core.ledger import Ledger
+from millstream.delivery import Delivery, DeltaTarget, FileTarget
+from millstream.journal.disk import LocalDisk
+from millstream.log.checks import check_position
+from millstream.log.folder import Folder
+from millstream.log.history import position_of
+from millstream.targets.driver import driver_target
+from millstream.targets.steps import FoundSteps, check_steps, find_steps
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a folder says of log and deliveries. Another run may still go on: read it before the commits are read."""
+
+    log: int
+    steps: dict[str, FoundSteps | None]
+
+    @classmethod
+    def of(cls, folder: Folder, graph: Graph) -> Ends:
+        log = position_of(LocalDisk(folder.log)).upto if (folder.log / "_delta_log").exists() else 0
+        return cls(log, {name: find_steps(folder.delivery(name)) for name in graph.deliveries})
+
+    def check(self, folder: Folder, graph: Graph, ledger: Ledger) -> None:
+        """Refuse what is from another copy than the commits. Delta tables outside say by themselves how far they are, later."""
+        now = Ends.of(folder, graph)
+        check_position(f"the log {folder.log}", before=self.log, after=now.log, recorded=ledger.logged, newest=ledger.number)
+        for name, delivery in graph.deliveries.items():
+            is_table = isinstance(delivery.target, DeltaTarget)
+            check_steps(
+                name,
+                folder.delivery(name),
+                before=None if is_table else self.steps[name],
+                after=now.steps[name],
+                delivered=ledger.delivered.get(name, 0),
+                newest=ledger.number,
+                durable=not is_table and _is_durable(delivery),
+            )
+
+
+def _is_durable(delivery: Delivery) -> bool:
+    return isinstance(delivery.target, FileTarget) or driver_target(delivery).durable
