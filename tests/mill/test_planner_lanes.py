@@ -275,7 +275,11 @@ def test_a_lane_that_comes_when_all_is_over_is_sent_away(desk: Desk) -> None:
 # Time alone.
 
 
-def test_a_lane_that_has_no_slot_is_told_of_once_with_the_number_of_cores_it_takes() -> None:
+CORES = "if it waits for a slot: 2 lanes and the inputs take 4 cores in all"
+
+
+def test_a_lane_that_does_not_come_is_told_of_once_with_the_number_of_cores_it_takes() -> None:
+    """Whether it starts slowly or has no slot, the planner does not know."""
     desk = Desk()
     desk.join(1)
     desk.tick(10.0)
@@ -283,7 +287,18 @@ def test_a_lane_that_has_no_slot_is_told_of_once_with_the_number_of_cores_it_tak
     for _ in range(10):
         desk.tick(10.0)
     (warning,) = desk.asked_for(Warn)
-    assert warning.message == "lane 0 has no slot yet; 2 lanes and the inputs take 4 cores in all"
+    assert warning.message == f"lane 0 has not connected for 30 s; {CORES}"
+
+
+def test_a_lane_that_was_lost_and_does_not_come_back_is_told_of_each_time(desk: Desk) -> None:
+    for times in (1, 2):
+        desk.lose(1)
+        desk.tick(29.0)
+        assert len(desk.asked_for(Warn)) == times - 1
+        desk.tick(2.0)
+        desk.tick(60.0)
+        assert [warning.message for warning in desk.asked_for(Warn)] == [f"lane 1 was lost, and has been away for 30 s; {CORES}"] * times
+        desk.join(1)
 
 
 def test_rule_9_a_lane_that_takes_long_is_told_of_with_what_it_is_at(desk: Desk) -> None:

@@ -33,7 +33,7 @@ class Seat:
         self.losses: list[float] = []
         self.error = ""
         self.away_since = began
-        self.warned = False
+        self.warned = False  # that it is away so long
         self.heard = began
         self.at_hand = ("", "")
         self.at_hand_since = began
@@ -62,7 +62,7 @@ class Seat:
             self.at_hand, self.at_hand_since = (busy.computation, busy.key), now
 
     def leave(self, now: float) -> None:
-        self.connection, self.away_since = None, now
+        self.connection, self.away_since, self.warned = None, now, False
 
     def lost_too_often(self, now: float) -> bool:
         self.losses = [when for when in self.losses if now - when < LOSSES_WITHIN]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millstream.mill.planner import Planner
 
 SLOW_LANE = 10.0  # seconds without a report, until it is said
-SLOT_WARNING = 30.0  # seconds after which a lane that never came is said to have no slot
+AWAY_WARNING = 30.0  # seconds after which a lane that has not connected is told of; the planner cannot know why
 
 
 def next_tick(planner: Planner, at: Moment) -> float | None:
@@ -42,9 +42,11 @@ def watch(planner: Planner, at: Moment) -> list[Action]:
     actions: list[Action] = []
     lanes = len(planner.seats)
     for seat in planner.seats:
-        if seat.attempt < 0 and at.seconds - seat.away_since > SLOT_WARNING and not seat.warned:
+        if seat.connection is None and at.seconds - seat.away_since > AWAY_WARNING and not seat.warned:
             seat.warned = True
-            actions.append(Warn(f"lane {seat.lane} has no slot yet; {lanes} lanes and the inputs take {lanes + 2} cores in all"))
+            away = "has not connected for" if seat.attempt < 0 else "was lost, and has been away for"
+            slots = f"if it waits for a slot: {lanes} lanes and the inputs take {lanes + 2} cores in all"
+            actions.append(Warn(f"lane {seat.lane} {away} {AWAY_WARNING:.0f} s; {slots}"))
     opened, timeout = planner.opened, planner.settings.lane_timeout
     for lane in () if opened is None else opened.lanes:
         seat = planner.seats[lane]
