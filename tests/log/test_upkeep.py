@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from millstream.log.history import At
 from millstream.log.reading_history import history, records
 from millstream.log.snapshot import Snapshot, read_entry
 from millstream.log.upkeep import Upkeep
-from millstream.timestamp import HOUR, SECOND, Duration
+from millstream.timestamp import HOUR, MINUTE, SECOND, Duration, Timestamp
 from tests.log.made import Clock, Table, local, rows, values
 
 
@@ -92,6 +93,27 @@ def test_opening_costs_the_same_however_many_entries_there_were(tmp_path: Path, 
     assert pq.read_table(newest)["add"].drop_null().length() <= 64 + 20
     assert values(tmp_path) == sorted([*range(1, 201)] * 2)
     assert local(tmp_path).at == table.history.position()
+
+
+def test_checkpoints_of_the_table_do_not_remember_the_files_that_left_it(tmp_path: Path) -> None:
+    """But for those of the last minute: by default Delta remembers them for a week, and a checkpoint would grow with the merges."""
+    table = local(tmp_path)
+    table.clock.now = Timestamp(time.time_ns() // 1000 - 2 * MINUTE)
+    keeper = upkeep(table, tmp_path)
+    for start in range(1, 400, 80):
+        table.grow(*range(start, start + 80))
+        run(keeper, table)
+    left = sum(len(entry.removed) for version in range(table.at.version + 1) if (entry := read_entry(table.history.disk, version)))
+    assert left >= 64, "files have left the table"
+    newest = sorted(tmp_path.glob("_delta_log/*.checkpoint.parquet"))[-1]
+    assert pq.read_table(newest)["remove"].drop_null().length() == 0
+    table.clock.now = Timestamp(time.time_ns() // 1000)
+    table.grow(*range(401, 481))
+    run(keeper, table)
+    newest = sorted(tmp_path.glob("_delta_log/*.checkpoint.parquet"))[-1]
+    young = pq.read_table(newest)["remove"].drop_null()
+    assert 0 < len(young) <= 160
+    assert all(each["deletionTimestamp"].as_py() >= table.clock.now // 1000 for each in young)
 
 
 def test_a_merge_is_bounded_in_bytes_and_rows(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

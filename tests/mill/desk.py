@@ -44,9 +44,11 @@ def graph_of(**told: Any) -> Graph:
 class Desk:
     """A planner of one fence. Commits become durable at once, unless `disk_waits`."""
 
-    def __init__(self, graph: Graph | None = None, *, lanes: int = 2, ledger: Ledger | None = None, **settings: Any) -> None:
+    def __init__(
+        self, graph: Graph | None = None, *, lanes: int = 2, ledger: Ledger | None = None, clock: Timestamp = CLOCK, **settings: Any
+    ) -> None:
         self.graph = graph or graph_of()
-        self.clock, self.seconds = CLOCK, 1_000.0
+        self.clock, self.seconds = clock, 1_000.0
         self.ledger = ledger or Ledger()
         self.commits: list[Commit] = []
         self.asked: list[Action] = []  # all that the planner asked for, but for what is said to lanes
