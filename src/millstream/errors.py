@@ -1,4 +1,4 @@
-"""What Millstream raises. Every message says what is wrong and how to mend it."""
+"""What Millstream raises. Every message says what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class MillstreamError(Exception):
 
 
 class TopologyError(MillstreamError, TypeError):
-    """The topology or a computation is wrong; the message says how to mend it."""
+    """The topology or a computation is wrong; the message says how to fix it."""
 
 
 class LogError(MillstreamError):

@@ -34,9 +34,9 @@ class Expiry(Generic[V]):
             raise TopologyError("Expiry: nothing would expire; say after=, roll_up= or both")
         for told in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
             if type(told) is not int:  # type: ignore[comparison-overlap]
-                raise TopologyError(f"Expiry: {told!r} is no ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
+                raise TopologyError(f"Expiry: {told!r} is not a ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
         if any(int(span) <= 0 for span in (*spans, *([self.after] if self.after is not None else []))):
-            raise TopologyError("Expiry: after and the spans of roll_up are longer than nothing")
+            raise TopologyError("Expiry: after and the spans of roll_up must be positive")
         if any(later <= earlier for earlier, later in itertools.pairwise(self.roll_up)):
             raise TopologyError("Expiry: the ages of roll_up grow; write the youngest first")
         if any(int(wide % narrow) or wide <= narrow for narrow, wide in itertools.pairwise(spans)):
@@ -46,13 +46,13 @@ class Expiry(Generic[V]):
         if steps and self.after is not None and self.after < steps[-1][0]:
             raise TopologyError("Expiry: what is gone cannot be rolled up; after is at least the last age of roll_up")
 
-    def go_through(self, entries: dict[Timestamp, V], low_watermark: Timestamp) -> Timestamp:
+    def expire(self, entries: dict[Timestamp, V], low_watermark: Timestamp) -> Timestamp:
         """Merge and drop what is old enough; returns the low watermark at which there is more to do."""
         more = END_OF_TIME
         widest = max(self.roll_up.values(), key=int, default=None)
         for at in sorted(entries, key=int):
             if type(at) is not int:  # type: ignore[comparison-overlap]
-                raise TypeError(f"{at!r} is no ms.Timestamp")
+                raise TypeError(f"{at!r} is not a ms.Timestamp")
             into = at
             for age, span in self.roll_up.items():
                 start = floor(at, span)

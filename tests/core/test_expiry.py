@@ -139,7 +139,7 @@ def test_what_merge_raises_stops_the_run_and_names_the_key() -> None:
     forgiving.send(Event(at=1), Event(at=2))
     with pytest.raises(ms.RecordError, match="not these two") as raised:
         forgiving.driver.finish()
-    assert "go_through" not in str(raised.value)  # only the user's own lines
+    assert "expire" not in str(raised.value)  # only the user's own lines
 
 
 def test_an_entry_under_what_is_no_time_is_refused_before_it_is_kept() -> None:
@@ -148,14 +148,14 @@ def test_an_entry_under_what_is_no_time_is_refused_before_it_is_kept() -> None:
             self.state[int(record.timestamp) / 2] = 1  # type: ignore[index]
 
     it = Alone(Halves(ms.Expiry(after=S)))
-    with pytest.raises(ms.RecordError, match=r"TypeError: 0\.5 is no ms\.Timestamp"):
+    with pytest.raises(ms.RecordError, match=r"TypeError: 0\.5 is not a ms\.Timestamp"):
         it.send(Event(at=1))
     assert it.driver.keys("it") == 0
 
 
 def test_an_entry_at_the_start_of_time_can_be_rolled_up() -> None:
     entries = {ms.START_OF_TIME: 1, ms.Timestamp(5): 1}
-    assert ms.Expiry(roll_up={S: M}, merge=operator.add).go_through(entries, ms.END_OF_TIME) == ms.END_OF_TIME
+    assert ms.Expiry(roll_up={S: M}, merge=operator.add).expire(entries, ms.END_OF_TIME) == ms.END_OF_TIME
     assert entries == {ms.START_OF_TIME: 1, 0: 1}
 
 
@@ -182,10 +182,10 @@ def test_whatever_way_the_low_watermark_comes_the_result_is_the_same_and_nothing
     ("told", "why"),
     [
         ({}, "nothing would expire; say after=, roll_up= or both"),
-        ({"after": 1.5 * int(S)}, "1500000.0 is no ms.Duration"),
-        ({"roll_up": {timedelta(hours=1): M}, "merge": max}, r"datetime.timedelta\(seconds=3600\) is no ms.Duration"),
-        ({"after": 0 * S}, "after and the spans of roll_up are longer than nothing"),
-        ({"roll_up": {S: 0 * S}, "merge": max}, "after and the spans of roll_up are longer than nothing"),
+        ({"after": 1.5 * int(S)}, "1500000.0 is not a ms.Duration"),
+        ({"roll_up": {timedelta(hours=1): M}, "merge": max}, r"datetime.timedelta\(seconds=3600\) is not a ms.Duration"),
+        ({"after": 0 * S}, "after and the spans of roll_up must be positive"),
+        ({"roll_up": {S: 0 * S}, "merge": max}, "after and the spans of roll_up must be positive"),
         ({"roll_up": {M: S, S: M}, "merge": max}, "the ages of roll_up grow; write the youngest first"),
         ({"roll_up": {S: 2 * S, M: 3 * S}, "merge": max}, "each span of roll_up is made of whole ones of the span before it"),
         ({"roll_up": {S: M}}, "roll_up needs merge=, a function that makes one value of two"),

@@ -241,7 +241,7 @@ class Turn:
     def _expire(self, expiry: Expiry[Any]) -> int:
         """Let go of old entries; returns when the next ones are due."""
         try:
-            return cast(int, expiry.go_through(self._own["state"], self._low_watermark))
+            return cast(int, expiry.expire(self._own["state"], self._low_watermark))
         except Exception as error:
             raise self._failure("its entries cannot be rolled up", error) from error
 

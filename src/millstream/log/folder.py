@@ -24,7 +24,7 @@ S = TypeVar("S")
 _OF_JOURNAL = re.compile(r"(commits|merged|snapshots|segments|notes)/")
 _OF_LOG = re.compile(r"(_delta_log|\d{4}-\d\d-\d\d)/")
 
-_MENDS = [
+_REMEDIES = [
     ((errno.ENOSPC, errno.EDQUOT), "make room and start again"),
     ((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST), "name a folder that you may write to"),
 ]
@@ -136,8 +136,8 @@ class Folder:
         except ConnectionError:
             raise
         except OSError as error:
-            mend = next((f"; {how}" for those, how in _MENDS if error.errno in those), "")
-            raise LogError(f"{self.path} cannot be used: {error.strerror or error}{mend}") from error
+            remedy = next((f"; {how}" for those, how in _REMEDIES if error.errno in those), "")
+            raise LogError(f"{self.path} cannot be used: {error.strerror or error}{remedy}") from error
 
 
 def read_json(path: Path, kind: type[S]) -> S | None:

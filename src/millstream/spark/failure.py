@@ -65,7 +65,7 @@ _FULL = "No space left on device"
 _SLOW = "Python worker failed to connect back"
 
 
-def all_words(error: BaseException) -> str:
+def full_error(error: BaseException) -> str:
     """All that Spark said. PySpark shows the top of it and keeps the causes below to itself."""
     below = getattr(getattr(error, "_cause", None), "_stackTrace", None)
     return f"{error}\n\n{below}" if below else str(error)
@@ -73,7 +73,7 @@ def all_words(error: BaseException) -> str:
 
 def came_too_late(error: BaseException) -> bool:
     """Spark gives a Python process that plans ten seconds to come up, and no more; on a busy machine that may be too little."""
-    return _SLOW in all_words(error)
+    return _SLOW in full_error(error)
 
 
 def java_died(error: BaseException) -> bool:
@@ -88,7 +88,7 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
 
     `checkpoint` is that of the query that met it: a file in it that is to blame is named.
     """
-    words = all_words(error)
+    words = full_error(error)
     told = told_in(words)
     if told is not None:
         return told.message

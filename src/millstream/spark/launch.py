@@ -19,7 +19,7 @@ from millstream.spark.failure import came_too_late
 from millstream.spark.options import Options
 from millstream.spark.session import query_settings
 
-AGAIN = 10  # times that one query is started again
+MAX_RESTARTS = 10  # times that one query is started again
 
 
 class Died(Exception):
@@ -54,7 +54,7 @@ class Launcher:
 
     def again(self, query: str, dead: StreamingQuery, error: BaseException) -> StreamingQuery:
         """Start one again that a Python process kept waiting for too long; it goes on where its checkpoint is, as after any other end."""
-        if not came_too_late(error) or self._again[query] >= AGAIN:
+        if not came_too_late(error) or self._again[query] >= MAX_RESTARTS:
             raise Died(where(query), error, query) from error
         self._again[query] += 1
         dead.stop()  # it may be dying still, and have its name until it is gone

@@ -44,7 +44,7 @@ _placing = threading.Lock()
 
 
 class Journal:
-    """The journal of a folder, from the side of a run that starts: first looked over, then claimed."""
+    """The journal of a folder, from the side of a run that starts: first checked, then claimed."""
 
     def __init__(self, folder: Folder, graph: Graph, pinned: Pinned) -> None:
         self._folder, self._graph, self._pinned = folder, graph, pinned

@@ -22,7 +22,7 @@ from millstream.log.status import Status, status_from, status_of
 from millstream.mill.driving import wall_clock
 from millstream.spark.datasource import SOURCES
 from millstream.spark.ends import Deliveries
-from millstream.spark.failure import all_words, explained
+from millstream.spark.failure import explained, full_error
 from millstream.spark.feeds import Feeds
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher
@@ -262,7 +262,7 @@ class Run:
 
     def _failed(self, died: Died) -> RunFailed:
         cause = f"a newer run owns {self._folder.path}; this one stops" if self._was_overtaken(died) else cause_of(died, self._folder)
-        return RunFailed(cause, all_words(died.error), None if self._words is None else str(self._words))
+        return RunFailed(cause, full_error(died.error), None if self._words is None else str(self._words))
 
     def _was_overtaken(self, died: Died) -> bool:
         """What a newer run has removed is missing to this one: only an owner blames the disk, whoever met it (rule 12)."""

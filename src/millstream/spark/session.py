@@ -135,13 +135,13 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
     if words is None:
-        with _environment(), _interrupts_as_they_are(), _java_has_words(None):
+        with _environment(), _interrupts_as_they_are(), _explain_java_exit(None):
             return _ends_quietly(builder.getOrCreate())
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
-    with _environment(), _interrupts_as_they_are(), _java_has_words(words), _standard_error_to(words):
+    with _environment(), _interrupts_as_they_are(), _explain_java_exit(words), _standard_error_to(words):
         return _ends_quietly(builder.config("spark.ui.showConsoleProgress", "false").getOrCreate())
 
 
@@ -158,7 +158,7 @@ def _ends_quietly(spark: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def _java_has_words(words: Path | None) -> Iterator[None]:
+def _explain_java_exit(words: Path | None) -> Iterator[None]:
     """A Java process that ends before it has begun, most often for its age, is told with what it said."""
     before = words.stat().st_size if words is not None and words.exists() else 0
     try:

@@ -49,7 +49,7 @@ def _files(spark: SparkSession, injection: Injection, source: FileSource[Any], m
     if any(sign in parent for sign in "*?["):
         raise TopologyError(f"injector {injection.name!r}: only the last part of a path may be a pattern, not {source.path!r}")
     if not Path(parent).is_dir():
-        raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or mend the path {source.path!r}")
+        raise TopologyError(f"injector {injection.name!r}: there is no folder {parent}; make it, or fix the path {source.path!r}")
     if source.format is Format.JSON_LINES:
         return _text(spark, parent, pattern, most, **OLDEST)
     reader = spark.readStream.options(pathGlobFilter=pattern, maxBytesPerTrigger=str(most), **OLDEST)
