@@ -60,7 +60,7 @@ def test_a_full_commit_is_not_waited_for_and_holds_whole_epochs() -> None:
 def test_a_flush_waits_for_nothing_more() -> None:
     machine = begun()
     assert machine.on_commit(1, [place()], T) == []
-    assert machine.on_flush(1, T) == [Write("out", 0, None, [Epoch(1, [place()])], 1)]
+    assert machine.on_flush(1, T) == [Write("out", 0, [Epoch(1, [place()])], 1)]
     assert machine.on_done("out", 1, T) == [Say("out", 1)]
     assert machine.on_commit(2, [place()], T) == [], "what comes after it waits as ever"
 
