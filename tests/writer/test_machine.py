@@ -57,6 +57,23 @@ def test_a_full_commit_is_not_waited_for_and_holds_whole_epochs() -> None:
     assert write.to == 1, "an epoch is never cut"
 
 
+def test_it_is_known_when_something_is_due_though_nothing_comes() -> None:
+    machine = begun()
+    assert machine.next_tick(T) is None
+    machine.on_commit(1, [place()], T)
+    assert machine.next_tick(T) == SECOND
+    assert machine.next_tick(T + 3 * SECOND) == 0
+    assert machine.on_tick(T + SECOND - 1) == []
+    assert len(machine.on_tick(T + SECOND)) == 1
+    assert machine.next_tick(T + SECOND) is None, "it writes; that ends by itself"
+    machine.on_done("out", 1, T + SECOND)
+    machine.on_commit(2, [], T + SECOND)
+    assert machine.next_tick(T + SECOND) == IDLE
+    opened = WriterMachine({"out": Begun(frozenset(["s"]), 0, 2)}, newest=0, now=T)
+    opened.on_commit(1, [place()], T)
+    assert opened.next_tick(T + 3 * SECOND) is None, "an open step waits for its last epoch"
+
+
 def test_a_flush_waits_for_nothing_more() -> None:
     machine = begun()
     assert machine.on_commit(1, [place()], T) == []

@@ -201,6 +201,18 @@ class WriterMachine:
         self._stop_at, self._newest = at, max(self._newest, at)
         return self._next(now)
 
+    def next_tick(self, now: Timestamp) -> Duration | None:
+        """In how long something is due though nothing comes; None if never."""
+        due: list[Timestamp] = []
+        for feed in self._feeds.values():
+            if feed.failed or feed.writing or feed.open_until is not None:  # an open step waits for an answer, not for a time
+                continue
+            if feed.lacking and feed.since is not None:
+                due.append(feed.since + (feed.begun.every or self._every))
+            elif feed.lacking.known > feed.position:
+                due.append(feed.moved + IDLE)
+        return max(Duration(0), min(due) - max(self._now, now)) if due else None
+
     def _fail(self, output: str, message: str) -> list[Action]:
         self._feeds[output].failed = True
         return [Fail(output, message)]

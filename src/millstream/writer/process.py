@@ -32,8 +32,8 @@ from millstream.writer.log_output import LOG, LogOutput
 from millstream.writer.machine import Action, Ask, Begun, Fail, Say, Write, WriterMachine
 from millstream.writer.performing import Done, Hands, HasFailed, Outcome, WasMissing, WasRefused
 
-TICK = 0.05  # seconds; how late a commit may be
-UPKEEP_EVERY = 1.0  # seconds
+UPKEEP_EVERY = 1.0  # seconds, while something is written
+IDLE_UPKEEP_EVERY = 10.0  # otherwise
 
 
 def now() -> Timestamp:
@@ -67,7 +67,7 @@ class Writer:
         self._upkeep = Upkeep(history, folder / "log", retention=retention)
         self._needed_from: dict[str, int] = {}
         self._upkeep_busy = threading.Event()
-        self._maintained = time.monotonic()
+        self._upkeep_at, self._written = time.monotonic() + UPKEEP_EVERY, False
         self._hands = Hands(outputs, SegmentReader(journal, sleep=time.sleep), log, self._events.put)
         self._machine = WriterMachine(begun, newest=begin.newest, now=clock(), every=Duration(begin.every))
         self._send(said.Positions({name: each.position for name, each in begun.items()}))
@@ -93,8 +93,11 @@ class Writer:
             self._events.put(error)
 
     def _next(self) -> said.ToWriter | Outcome | Closed | None:
+        """What comes next; None when something is due though nothing came."""
+        due = self._machine.next_tick(self._clock())
+        upkeep = max(0.0, self._upkeep_at - time.monotonic())
         try:
-            return self._events.get(timeout=TICK)
+            return self._events.get(timeout=upkeep if due is None else min(upkeep, int(due) / 1e6))
         except queue.Empty:
             return None
 
@@ -113,6 +116,8 @@ class Writer:
             case said.Stop(number):
                 return machine.on_stop(number, at)
             case Done(output, upto):
+                self._written = True
+                self._upkeep_at = min(self._upkeep_at, time.monotonic() + UPKEEP_EVERY)
                 return machine.on_done(output, upto, at)
             case WasRefused(output, position, why):
                 return machine.on_refused(output, position, why, at)
@@ -140,14 +145,18 @@ class Writer:
 
     def _maintain(self) -> None:
         """By the log's own thread, so it stands between two commits; never more than one call at a time waits."""
-        if self._upkeep_busy.is_set() or time.monotonic() - self._maintained < UPKEEP_EVERY:
+        if time.monotonic() < self._upkeep_at:
+            return
+        self._upkeep_at = time.monotonic() + (UPKEEP_EVERY if self._written else IDLE_UPKEEP_EVERY)
+        if self._upkeep_busy.is_set():
             return
         self._upkeep_busy.set()
-        self._maintained = time.monotonic()
+        self._written = False
 
         def run() -> None:
             try:
-                self._upkeep.run(self._clock(), self._needed_from)
+                if self._upkeep.run(self._clock(), self._needed_from):
+                    self._written = True  # more is to be done soon
             finally:
                 self._upkeep_busy.clear()
 
