@@ -7,6 +7,7 @@ import pytest
 from millstream.core.ledger import Checkpoint, Identity
 from millstream.mill.actions import Close, End, Look, Warn
 from millstream.mill.messages import Busy, Failed, GoAway, Run, Welcome
+from millstream.mill.watching import troubles
 from tests.mill.desk import Desk, identity, redo_epochs
 
 
@@ -287,7 +288,21 @@ def test_a_lane_that_does_not_come_is_told_of_once_with_the_number_of_cores_it_t
     for _ in range(10):
         desk.tick(10.0)
     (warning,) = desk.asked_for(Warn)
-    assert warning.message == f"lane 0 has not connected for 30 s; {CORES}"
+    assert warning.message == f"lane 0 has not connected for 40 s; {CORES}"
+    assert [trouble.message for trouble in troubles(desk.planner, desk.now)] == [f"lane 0 has not connected for 110 s; {CORES}"]
+    desk.join(0)
+    assert troubles(desk.planner, desk.now) == []
+
+
+def test_rule_9_a_lane_that_never_comes_ends_the_run() -> None:
+    desk = Desk()
+    desk.join(1)
+    for _ in range(60):
+        desk.tick(10.0)
+    assert desk.asked_for(End) == []
+    desk.tick(10.1)
+    (end,) = desk.asked_for(End)
+    assert (end.kind, end.message) == ("LaneTimeout", f"lane 0 has not connected for 610 s; {CORES}")
 
 
 def test_a_lane_that_was_lost_and_does_not_come_back_is_told_of_each_time(desk: Desk) -> None:
@@ -297,7 +312,7 @@ def test_a_lane_that_was_lost_and_does_not_come_back_is_told_of_each_time(desk: 
         assert len(desk.asked_for(Warn)) == times - 1
         desk.tick(2.0)
         desk.tick(60.0)
-        assert [warning.message for warning in desk.asked_for(Warn)] == [f"lane 1 was lost, and has been away for 30 s; {CORES}"] * times
+        assert [warning.message for warning in desk.asked_for(Warn)] == [f"lane 1 was lost, and has been away for 31 s; {CORES}"] * times
         desk.join(1)
 
 
@@ -309,7 +324,7 @@ def test_rule_9_a_lane_that_takes_long_is_told_of_with_what_it_is_at(desk: Desk)
     desk.tick(2.0)
     desk.tick(2.0)
     (warning,) = desk.asked_for(Warn)
-    assert warning.message.endswith("for more than 10 s in computation 'it', key 'slow key'")
+    assert warning.message.endswith("for 11 s in computation 'it', key 'slow key'")
 
 
 def test_rule_9_a_lane_that_says_nothing_ends_the_run(desk: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -96,8 +97,8 @@ def test_an_executor_that_was_given_up_and_wakes_changes_nothing(tmp_path: Path)
 
 def test_too_few_slots_are_said_with_the_number_that_it_takes(tmp_path: Path) -> None:
     Input(tmp_path, seed=10)
-    warning = "lane 1 has not connected for 30 s; if it waits for a slot: 2 lanes and the inputs take 4 cores in all"
-    said: Callable[[], bool] = lambda: warning in words_of(tmp_path)  # noqa: E731
+    warning = re.compile(r"lane 1 has not connected for \d+ s; if it waits for a slot: 2 lanes and the inputs take 4 cores in all")
+    said: Callable[[], bool] = lambda: warning.search(words_of(tmp_path)) is not None  # noqa: E731
     with submitted(tmp_path, "local[1]") as process:
         wait_until(lambda: process.poll() is not None or said(), 120)
         assert said()

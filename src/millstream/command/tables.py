@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from millstream.log.status import Status, lag
@@ -23,6 +24,9 @@ def show(status: Status, console: Console) -> None:
         console.print(_streams(status))
     if status.deliveries:
         console.print(_deliveries(status))
+    console.print(f"the log is {status.log:,} epochs behind" if status.log else "the log has everything", highlight=False)
+    for trouble in status.troubles:
+        console.print(f"[yellow]{escape(trouble)}[/]", highlight=False)
 
 
 def _table(title: str, *columns: str) -> Table:

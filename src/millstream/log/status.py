@@ -62,6 +62,8 @@ class Status(msgspec.Struct):
     streams: dict[str, StreamStatus]
     injectors: dict[str, InjectorStatus]
     deliveries: dict[str, int]  # epochs that each is behind the newest record of its stream
+    log: int  # likewise, of all streams that are kept
+    troubles: list[str] = []  # of a run that is asked itself: lanes that do not come, or do not answer
 
     @property
     def low_watermark(self) -> Timestamp:
@@ -96,6 +98,7 @@ def status_from(ledger: Ledger, topology: str, *, running: bool, now: Timestamp)
         streams=_streams(ledger, injectors, now),
         injectors=injectors,
         deliveries={name: _behind(ledger, stream, ledger.delivered.get(name, 0)) for name, stream in ledger.plant.deliveries.items()},
+        log=max((_behind(ledger, stream, ledger.logged) for stream in ledger.latest if stream not in ledger.plant.unkept), default=0),
     )
 
 
@@ -114,7 +117,7 @@ def _computation(ledger: Ledger, name: str, now: Timestamp) -> ComputationStatus
 
 
 def _behind(ledger: Ledger, stream: str, position: int) -> int:
-    """Epochs that lie between what a delivery has and the last that brought a record of its stream."""
+    """Epochs that lie between what a delivery, or the log, has and the last that brought a record of its stream."""
     return max(0, ledger.latest.get(stream, 0) - position)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.planning import next_silence
 from millstream.mill.actions import SECOND, Action, End, Moment, Warn
@@ -10,6 +10,7 @@ from millstream.timestamp import END_OF_TIME
 
 if TYPE_CHECKING:
     from millstream.mill.planner import Planner
+    from millstream.mill.seats import Seat
 
 SLOW_LANE = 10.0  # seconds without a report, until it is said
 AWAY_WARNING = 30.0  # seconds after which a lane that has not connected is told of; the planner cannot know why
@@ -37,27 +38,57 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
     return min((wait for wait in waits if wait > 0), default=None)
 
 
+class Trouble(NamedTuple):
+    """A lane that does not come, or does not answer."""
+
+    lane: int
+    message: str
+    ends: bool  # it has lasted too long: the run ends with it
+
+
+def troubles(planner: Planner, at: Moment) -> list[Trouble]:
+    """Of every lane, for the log and the status, as long as it lasts (rule 9)."""
+    found = (_away(planner, seat, at) if seat.connection is None else _slow(planner, seat, at) for seat in planner.seats)
+    return [trouble for trouble in found if trouble is not None]
+
+
 def watch(planner: Planner, at: Moment) -> list[Action]:
-    """Lanes that do not come, and lanes that do not answer (rule 9)."""
+    """Each trouble is told of once, and ends the run when it has lasted too long."""
     actions: list[Action] = []
-    lanes = len(planner.seats)
-    for seat in planner.seats:
-        if seat.connection is None and at.seconds - seat.away_since > AWAY_WARNING and not seat.warned:
-            seat.warned = True
-            away = "has not connected for" if seat.attempt < 0 else "was lost, and has been away for"
-            slots = f"if it waits for a slot: {lanes} lanes and the inputs take {lanes + 2} cores in all"
-            actions.append(Warn(f"lane {seat.lane} {away} {AWAY_WARNING:.0f} s; {slots}"))
-    opened, timeout = planner.opened, planner.settings.lane_timeout
-    for lane in () if opened is None else opened.lanes:
-        seat = planner.seats[lane]
-        if opened is None or not opened.awaits(lane) or seat.connection is None:
-            continue
-        computation, key = seat.at_hand
-        where = f" in computation {computation!r}, key {key!r}" if computation else ""
-        if at.seconds - opened.began > SLOW_LANE and opened.warn(lane):
-            actions.append(Warn(f"lane {lane} has run epoch {opened.epoch} for more than {SLOW_LANE:.0f} s{where}"))
-        if at.seconds - seat.heard > timeout:
-            return [End("LaneTimeout", f"lane {lane} has said nothing for {timeout:.0f} s{where}; it may hang, or its machine")]
-        if at.seconds - seat.at_hand_since > timeout:
-            return [End("LaneTimeout", f"lane {lane} has been busy for {timeout:.0f} s{where}; make it quicker, or raise lane_timeout")]
+    for trouble in troubles(planner, at):
+        if trouble.ends:
+            return [End("LaneTimeout", trouble.message)]
+        opened, seat = planner.opened, planner.seats[trouble.lane]
+        if seat.connection is None:
+            is_new, seat.warned = not seat.warned, True
+        else:
+            is_new = opened is not None and opened.warn(trouble.lane)
+        if is_new:
+            actions.append(Warn(trouble.message))
     return actions
+
+
+def _away(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
+    away, lanes = at.seconds - seat.away_since, len(planner.seats)
+    if away <= AWAY_WARNING:
+        return None
+    what = "has not connected for" if seat.attempt < 0 else "was lost, and has been away for"
+    slots = f"if it waits for a slot: {lanes} lanes and the inputs take {lanes + 2} cores in all"
+    return Trouble(seat.lane, f"lane {seat.lane} {what} {away:.0f} s; {slots}", away > planner.settings.lane_timeout)
+
+
+def _slow(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
+    opened, timeout = planner.opened, planner.settings.lane_timeout
+    if opened is None or seat.lane not in opened.lanes or not opened.awaits(seat.lane):
+        return None
+    computation, key = seat.at_hand
+    where = f" in computation {computation!r}, key {key!r}" if computation else ""
+    if at.seconds - seat.heard > timeout:
+        return Trouble(seat.lane, f"lane {seat.lane} has said nothing for {timeout:.0f} s{where}; it may hang, or its machine", True)
+    if at.seconds - seat.at_hand_since > timeout:
+        return Trouble(
+            seat.lane, f"lane {seat.lane} has been busy for {timeout:.0f} s{where}; make it quicker, or raise lane_timeout", True
+        )
+    if at.seconds - opened.began > SLOW_LANE:
+        return Trouble(seat.lane, f"lane {seat.lane} has run epoch {opened.epoch} for {at.seconds - opened.began:.0f} s{where}", False)
+    return None

@@ -19,7 +19,10 @@ from millstream.journal.ownership import Ownership
 from millstream.log.checks import check_injector
 from millstream.log.folder import Folder
 from millstream.log.status import Status, status_from, status_of
+from millstream.mill.actions import Moment
 from millstream.mill.driving import wall_clock
+from millstream.mill.planner import Planner
+from millstream.mill.watching import troubles
 from millstream.spark.datasource import SOURCES
 from millstream.spark.ends import Deliveries
 from millstream.spark.failure import explained, full_error
@@ -106,12 +109,17 @@ class Run:
             return status_of(self._folder.path)
         topology = self._graph.name
         try:
-            found = planner.ask(lambda machine: status_from(machine.ledger, topology, running=self.active, now=wall_clock()))
+            found = planner.ask(lambda machine: self._status(machine, topology))
         except Exception:
             if not planner.ended.is_set():
                 raise
             return status_of(self._folder.path)  # it ended while it was asked; why is for `wait` to raise
         assert isinstance(found, Status)
+        return found
+
+    def _status(self, machine: Planner, topology: str) -> Status:
+        found = status_from(machine.ledger, topology, running=self.active, now=wall_clock())
+        found.troubles = [trouble.message for trouble in troubles(machine, Moment(wall_clock(), time.monotonic()))]
         return found
 
     def stop(self) -> None:
