@@ -104,7 +104,8 @@ class InProcessStage(JournaledStage):
 
         ledger = claim(self._commits, make)
         redo = rows_to_redo(self._commits, ledger, lanes=LANES)
-        self._planner = Planner(self.graph, ledger, settings=SETTINGS, redo=redo, new_id=self.unique, at=self._moment())
+        folded, at = self._commits.newest_snapshot(), self._moment()
+        self._planner = Planner(self.graph, ledger, settings=SETTINGS, redo=redo, folded=folded, new_id=self.unique, at=at)
         self._lanes: dict[int, Lane] = {}  # by connection
         self._mail: deque[tuple[int, bytes]] = deque()
         self.open_source(ledger)

@@ -6,21 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from millstream.journal.commits import COMMITS_PER_MERGE, Commits, Snapshot, merge_due
+from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.disk import LocalDisk
 from millstream.journal.errors import Missing
 from millstream.journal.opening import open_ledger
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from tests.journal.made import commits_on, counter, dealt, extend, history, next_commit, owned
 from tests.journal.simdisk import Crash
-
-
-def test_when_to_merge() -> None:
-    assert COMMITS_PER_MERGE == 1000
-    assert not merge_due(999, 0)
-    assert merge_due(1000, 0)
-    assert not merge_due(3400, 3000)
-    assert merge_due(4000, 3000)
 
 
 def test_merged_commits_go_but_for_the_first_of_every_fence() -> None:

@@ -45,7 +45,14 @@ class Desk:
     """A planner of one fence. Commits become durable at once, unless `disk_waits`."""
 
     def __init__(
-        self, graph: Graph | None = None, *, lanes: int = 2, ledger: Ledger | None = None, clock: Timestamp = CLOCK, **settings: Any
+        self,
+        graph: Graph | None = None,
+        *,
+        lanes: int = 2,
+        ledger: Ledger | None = None,
+        clock: Timestamp = CLOCK,
+        folded: int = 0,
+        **settings: Any,
     ) -> None:
         self.graph = graph or graph_of()
         self.clock, self.seconds = clock, 1_000.0
@@ -62,7 +69,8 @@ class Desk:
         plant = plant_of(self.graph, buckets=2 * lanes, lanes=lanes)
         first = first_commit(self.graph, self.ledger, fence=self.ledger.fence + 1, plant=plant, id_=self._id(), at=self.now)
         self.ledger.apply(first)
-        self.planner = Planner(self.graph, self.ledger, settings=Settings(**settings), redo={}, new_id=self._id, at=self.now)
+        told = Settings(**settings)
+        self.planner = Planner(self.graph, self.ledger, settings=told, redo={}, folded=folded, new_id=self._id, at=self.now)
 
     def _id(self) -> str:
         return f"c{next(self.ids)}"

@@ -56,7 +56,8 @@ class House:
 
         ledger = claim(self.commits, make)
         now = Moment(self.clock(), time.monotonic())
-        planner = Planner(self.graph, ledger, settings=Settings(**settings), redo={}, new_id=lambda: uuid.uuid4().hex, at=now)
+        told, folded = Settings(**settings), self.commits.newest_snapshot()
+        planner = Planner(self.graph, ledger, settings=told, redo={}, folded=folded, new_id=lambda: uuid.uuid4().hex, at=now)
         self.listener = Listener()
         thread = PlannerThread(planner, self.commits, self.listener, self.secret, clock=lambda: self.clock(), before_join=before_join)
         self.threads.append(thread)
@@ -263,3 +264,11 @@ def test_one_that_was_never_started_can_be_ended(house: House) -> None:
     thread.end()
     with pytest.raises(Closed):
         connect(house.listener.address, house.secret)
+
+
+def test_a_start_merges_the_commits_of_runs_that_died_before_they_did(house: House) -> None:
+    for _ in range(4):
+        house.planner(start=False)
+    assert house.commits.newest_snapshot() == 0
+    house.planner(fold_every=5)
+    wait_until(lambda: house.commits.newest_snapshot() == 5, PATIENCE)

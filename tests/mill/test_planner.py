@@ -240,7 +240,33 @@ def test_commits_are_merged_every_so_many() -> None:
     for second in range(7):
         desk.tick(0.02)
         desk.feed(0, upto=second)
-    assert [fold.upto for fold in desk.asked_for(Fold)] == [4, 7]
+    assert [fold.upto for fold in desk.asked_for(Fold)] == [3, 6]
+
+
+def test_commits_of_runs_that_died_early_are_merged_by_one_that_starts() -> None:
+    """Each made fewer than so many; a start reads all of them, one by one, until somebody merges them."""
+    ledger = Ledger()
+    folds = []
+    for _ in range(4):
+        desk = Desk(fold_every=5, ledger=ledger, folded=folds[-1] if folds else 0)
+        desk.tick()
+        for second in range(2):
+            desk.tick(0.02)
+            desk.feed(0, upto=second)
+        folds += [fold.upto for fold in desk.asked_for(Fold)]
+        ledger = read_again(desk)
+    assert folds == [5, 10]
+
+
+def test_a_start_merges_before_it_makes_another_commit_and_only_once() -> None:
+    desk = Desk(fold_every=5, ledger=Ledger(number=8, id="c8", fence=3), folded=4)
+    for _ in range(3):
+        desk.tick(0.02)
+    assert [fold.upto for fold in desk.asked_for(Fold)] == [9]
+    assert desk.commits == []
+    again = Desk(fold_every=5, ledger=Ledger(number=8, id="c8", fence=3), folded=5)
+    again.tick()
+    assert again.asked_for(Fold) == []
 
 
 def test_commits_form_a_chain_without_a_gap(desk: Desk) -> None:

@@ -218,7 +218,15 @@ class Run:
         world.say(f"run {self.number} owns the journal with commit {ledger.number}, fence {ledger.fence}, program {self.program}")
         world.oracle.claimed(self, ledger)
         redo = rows_to_redo(self.commits, ledger, lanes=world.sizes.lanes)
-        self.planner = Planner(self.graph, ledger, settings=self.settings, redo=redo, new_id=lambda: world.unique("c"), at=world.moment())
+        self.planner = Planner(
+            self.graph,
+            ledger,
+            settings=self.settings,
+            redo=redo,
+            folded=self.commits.newest_snapshot(),
+            new_id=lambda: world.unique("c"),
+            at=world.moment(),
+        )
         self.state = "up"
         self.queries = [Query(world, self, lane) for lane in range(world.sizes.lanes)]
         for name in self.graph.injections:

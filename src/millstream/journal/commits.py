@@ -19,7 +19,6 @@ from millstream.journal.sealed import decoded, seal, unseal, unseal_all
 COMMITS = "commits"
 MERGED = "merged"
 SNAPSHOTS = "snapshots"
-COMMITS_PER_MERGE = 1000
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -43,11 +42,6 @@ class _Head(msgspec.Struct):
 
 
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
-
-
-def merge_due(newest: int, snapshot: int) -> bool:
-    """Whether so many commits stand after the newest snapshot that they are to be merged."""
-    return newest - snapshot >= COMMITS_PER_MERGE
 
 
 class Commits:

@@ -58,6 +58,7 @@ class Planner:
         *,
         settings: Settings,
         redo: Mapping[int, Iterable[Redo]],
+        folded: int,  # the newest snapshot
         new_id: Callable[[], str],
         at: Moment,
     ) -> None:
@@ -82,7 +83,7 @@ class Planner:
         self._scale = 1.0  # of the limits of an epoch: less after one that was too large
         self.began = at.seconds - settings.linger  # the last epoch
         self.emptied = at.seconds - settings.empty_every  # the last epoch without lanes
-        self._folded = ledger.number
+        self._folded = folded
         self._stopping = self._closing = self._over = False
 
     # What can be asked.
@@ -104,7 +105,7 @@ class Planner:
     @property
     def stopped(self) -> bool:
         """Every lane has checkpointed since it was asked to stop, and a later join has proved it."""
-        return self._stopping and self.opened is None and self._writing is None and all(map(_is_safe, self.seats))
+        return self._stopping and self.opened is None and self._writing is None and all(seat.is_safe for seat in self.seats)
 
     @property
     def has_room(self) -> bool:
@@ -217,7 +218,7 @@ class Planner:
         return []
 
     def on_tick(self, at: Moment) -> list[Action]:
-        return watch(self, at) + self._go_on(at)
+        return watch(self, at) + self._fold() + self._go_on(at)
 
     def on_stop(self, at: Moment) -> list[Action]:
         """The open epoch is committed, then every lane checkpoints; the backlog stays."""
@@ -256,13 +257,8 @@ class Planner:
                 seat.let_go(self.ledger.free_rows(seat.lane))
         self._writing = self.opened = None
         self._scale = min(1.0, self._scale * 2)
-        actions: list[Action] = []
-        if commit.free is not None:
-            actions.append(Remove(commit.free.segments, commit.free.notes))
-        if commit.number - self._folded >= self.settings.fold_every:
-            self._folded = commit.number
-            actions.append(Fold(commit.number, needed_from(self.ledger)))
-        return actions + (self._send_away() if self._closing else self._go_on(at))
+        removed: list[Action] = [] if commit.free is None else [Remove(commit.free.segments, commit.free.notes)]
+        return removed + self._fold() + (self._send_away() if self._closing else self._go_on(at))
 
     def on_taken(self) -> list[Action]:
         """The number of the commit was taken: a newer run owns the folder (rule 3)."""
@@ -357,6 +353,13 @@ class Planner:
                 self.on_lost(seat.connection, at, counted=False)
         return actions
 
+    def _fold(self) -> list[Action]:
+        """Counted from the newest snapshot, whoever made it: runs that die before they have made so many would never merge."""
+        if self.ledger.number - self._folded < self.settings.fold_every:
+            return []
+        self._folded = self.ledger.number
+        return [Fold(self._folded, needed_from(self.ledger))]
+
     # Checkpoints.
 
     def _checkpoints(self, at: Moment) -> list[Action]:
@@ -369,7 +372,7 @@ class Planner:
             assert seat.connection is not None
             # Once more only after a commit has the proof of the last: a state of before that may come when its commit is gone.
             proved = seat.rows > 0 or seat.state == self.ledger.checkpoints.get(seat.lane)
-            if not _is_safe(seat) if self._stopping else not busy and proved and seat.wants_checkpoint(self.settings, at.seconds):
+            if not seat.is_safe if self._stopping else not busy and proved and seat.wants_checkpoint(self.settings, at.seconds):
                 busy = True
                 redo = seat.behind(self.ledger.number)
                 seat.checkpointing = Identity(self.ledger.number, self.ledger.id, str(seat.attempt))
@@ -386,8 +389,3 @@ class Planner:
     def next_tick(self, at: Moment) -> float | None:
         """In how many seconds something may be due though nothing comes; None if never."""
         return next_tick(self, at)
-
-
-def _is_safe(seat: Seat) -> bool:
-    """Nothing of it is only in the journal: a start would redo nothing."""
-    return seat.here and not any(redo.epoch > seat.state.at.epoch for redo in seat.redo)

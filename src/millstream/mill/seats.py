@@ -43,6 +43,11 @@ class Seat:
         """Ready for an epoch."""
         return self.connection is not None and self.checkpointing is None
 
+    @property
+    def is_safe(self) -> bool:
+        """Nothing of it is only in the journal: a start would redo nothing."""
+        return self.here and not any(redo.epoch > self.state.at.epoch for redo in self.redo)
+
     def sit(self, connection: int, attempt: int, state: Checkpoint, process: str, now: float) -> None:
         self.connection, self.attempt, self.state, self.process = connection, attempt, state, process
         self.known = state.at.epoch

@@ -103,6 +103,7 @@ class Milling:
             self.ledger,
             settings=_settings(launcher.options),
             redo=journal.redo(self.ledger),
+            folded=journal.commits.newest_snapshot(),
             new_id=lambda: uuid.uuid4().hex,
             at=Moment(clock(), time.monotonic()),
         )
