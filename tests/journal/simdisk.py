@@ -8,6 +8,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from millstream.journal.disk import ASIDE
+from millstream.timestamp import Timestamp
+
 
 class Crash(Exception):
     """The process is killed here."""
@@ -17,6 +20,7 @@ class Crash(Exception):
 class Inode:
     """A file: what a reader sees, and how much of it is on the disk for good."""
 
+    modified: Timestamp
     content: bytearray = field(default_factory=bytearray)
     durable: int = 0
     lost: bool = False  # a sync failed: the kernel has dropped what was not durable, and says so only once
@@ -44,6 +48,7 @@ class SimDisk:
         self.steps = 0
         self.log: list[str] = []
         self.on_step: Callable[[str], None] = lambda what: None
+        self.clock: Callable[[], Timestamp] = lambda: Timestamp(0)
         self.boots = 0  # what was open before a power loss is dead
         self._asides = 0
 
@@ -99,11 +104,13 @@ class SimDisk:
         self._asides += 1
         aside = f"{folder}/.{name}-{self._asides}"
         self._step(f"create {aside}")
-        inode = self._enter(aside)
+        inode, killed = self._enter(aside), False
         try:
             self._write(inode, [content], aside)
             self._sync(inode, aside)
             self._step(f"link {path}")
+            if aside not in self.entries:
+                raise _error(FileNotFoundError, errno.ENOENT, aside)
             if path in self.entries:
                 return False
             self.entries[path] = inode
@@ -115,11 +122,11 @@ class SimDisk:
                 return False
             self._step(f"unlink {aside}")
         except Crash:
+            killed = True
             raise
-        except BaseException:
-            del self.entries[aside]
-            raise
-        del self.entries[aside]
+        finally:
+            if not killed:  # else nobody removes it
+                self.entries.pop(aside, None)
         return True
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -136,9 +143,18 @@ class SimDisk:
         inside = {path[len(start) :].split("/")[0] for path in (*self.entries, *self.folders) if path.startswith(start)}
         return sorted(name for name in inside if name and not name.startswith("."))
 
+    def asides(self, folder: str) -> list[str]:
+        self._step(f"asides {folder}")
+        inside = [path for path in self.entries if path.rpartition("/")[0] == folder]
+        return sorted(path for path in inside if ASIDE.fullmatch(path.rpartition("/")[2]))
+
     def size(self, path: str) -> int:
         self._step(f"size {path}")
         return len(self._inode(path).content)
+
+    def modified(self, path: str) -> Timestamp:
+        self._step(f"modified {path}")
+        return self._inode(path).modified
 
     def exists(self, path: str) -> bool:
         self._step(f"exists {path}")
@@ -185,7 +201,7 @@ class SimDisk:
             raise _error(FileNotFoundError, errno.ENOENT, path)
         if path in self.entries:
             raise _error(FileExistsError, errno.EEXIST, path)
-        self.entries[path] = Inode()
+        self.entries[path] = Inode(self.clock())
         return self.entries[path]
 
     def _write(self, inode: Inode, chunks: Sequence[bytes], path: str) -> None:
@@ -193,6 +209,7 @@ class SimDisk:
         half = self.rng.randint(0, len(content))  # a short write: the process can be killed between the two
         for piece in (content[:half], content[half:]):
             self._step(f"write {path}")
+            inode.modified = self.clock()
             if self.faults.space is not None and len(piece) > self.faults.space:
                 inode.content += piece[: self.faults.space]
                 self.faults.space = 0

@@ -171,6 +171,21 @@ def test_an_orphan_goes_after_an_hour_unless_an_entry_names_it_or_this_process_w
     assert values(root) == [1, 1]
 
 
+def test_an_entry_that_a_killed_writer_was_writing_aside_goes_after_an_hour(tmp_path: Path, clock: Clock) -> None:
+    table = local(tmp_path, clock)
+    table.grow(1)
+    aside = tmp_path / "_delta_log" / ".00000000000000000002.json-4f0c"
+    aside.touch()
+    os.utime(aside, (int(clock.now) / 1e6,) * 2)
+    clock.now += HOUR - SECOND
+    run(upkeep(table, tmp_path), table)
+    assert aside.exists()
+    clock.now += SECOND
+    run(upkeep(table, tmp_path), table)
+    assert not aside.exists()
+    assert values(tmp_path) == [1, 1]
+
+
 def test_retention_goes_by_the_time_of_writing(tmp_path: Path, clock: Clock) -> None:
     table = local(tmp_path, clock)
     table.grow(*range(1, 71))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -272,3 +273,19 @@ def test_a_start_merges_the_commits_of_runs_that_died_before_they_did(house: Hou
     assert house.commits.newest_snapshot() == 0
     house.planner(fold_every=5)
     wait_until(lambda: house.commits.newest_snapshot() == 5, PATIENCE)
+
+
+def test_a_start_sweeps_what_a_killed_run_was_writing_aside(house: House, tmp_path: Path) -> None:
+    house.planner(start=False)
+    (tmp_path / "notes" / "clicks").mkdir(parents=True)
+    house.clock = lambda: at(0) + ms.HOUR
+    left = [tmp_path / "commits" / ".000000000002-4f0c", tmp_path / "notes" / "clicks" / ".000000000000-000001-4f0c"]
+    young = tmp_path / "commits" / ".000000000002-9a1b"
+    for file in (*left, young):
+        file.touch()
+        written = int(at(0)) / 1e6 + (file is young)
+        os.utime(file, (written, written))
+    thread = house.planner()
+    thread.ask(lambda planner: None)
+    assert [file.exists() for file in (*left, young)] == [False, False, True]
+    assert house.commits.read(2) is not None

@@ -13,6 +13,7 @@ from millstream.core.ledger import Commit, Ledger
 from millstream.errors import MillstreamError
 from millstream.journal import opening
 from millstream.journal.commits import Commits, Snapshot
+from millstream.journal.leftovers import journal_folders, sweep_asides
 from millstream.journal.notes import Notes
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
@@ -20,6 +21,7 @@ from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment,
 from millstream.mill.beginning import plant_of, rows_to_redo
 from millstream.mill.messages import Busy, Failed, Join, Report, Returned, Welcome, decode_from_lane, encode_message
 from millstream.mill.planner import Planner, first_commit
+from millstream.timestamp import HOUR
 from tests.simulation.inputs import SparkInput, ValuesInput
 from tests.simulation.outputs import SimDelivery, SimWriter
 from tests.simulation.spark import Attempt, Connection, Query, describe
@@ -217,6 +219,8 @@ class Run:
         self.fence = ledger.fence
         world.say(f"run {self.number} owns the journal with commit {ledger.number}, fence {ledger.fence}, program {self.program}")
         world.oracle.claimed(self, ledger)
+        ahead = world.rng.choice((0 * HOUR, HOUR))  # its clock may be: then it sweeps what others write just now
+        sweep_asides(world.disk, journal_folders(world.disk), now=world.moment().clock + ahead)
         redo = rows_to_redo(self.commits, ledger, lanes=world.sizes.lanes)
         self.planner = Planner(
             self.graph,

@@ -141,6 +141,7 @@ class World:
         self.sizes.buckets = max(self.sizes.buckets, self.sizes.lanes)
         self.disk = SimDisk(random.Random(rng.getrandbits(32)))
         self.disk.on_step = self._on_disk_step
+        self.disk.clock = lambda: Timestamp(self.clock)
         self.clock, self.seconds = START, 0.0
         self.uniques = 0
         self.oracle = Oracle(self)

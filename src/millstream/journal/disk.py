@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import uuid
 from collections import OrderedDict
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from millstream.errors import LogError
+from millstream.timestamp import Timestamp
 
 OPEN_FILES = 128  # kept open for reading
+ASIDE = re.compile(r"\.\d.*-\w+")  # what `create_whole` writes aside: all that it makes have a number for a name
 _CHUNKS_PER_WRITE = 1024  # IOV_MAX
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
 
@@ -54,7 +57,13 @@ class Disk(Protocol):
     def names(self, folder: str) -> list[str]:
         """What is in a folder, in order, without dot-files; nothing if there is no such folder."""
 
+    def asides(self, folder: str) -> list[str]:
+        """Files that `create_whole` is writing there, or that one who was killed in it has left; nothing if there is no such folder."""
+
     def size(self, path: str) -> int: ...
+
+    def modified(self, path: str) -> Timestamp:
+        """When a file was last written."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -140,13 +149,22 @@ class LocalDisk:
             self._open.clear()
 
     def names(self, folder: str) -> list[str]:
+        return [name for name in self._listed(folder) if not name.startswith(".")]
+
+    def asides(self, folder: str) -> list[str]:
+        return [f"{folder}/{name}" for name in self._listed(folder) if ASIDE.fullmatch(name)]
+
+    def _listed(self, folder: str) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self.root / folder) if not name.startswith("."))
+            return sorted(os.listdir(self.root / folder))
         except FileNotFoundError:
             return []
 
     def size(self, path: str) -> int:
         return (self.root / path).stat().st_size
+
+    def modified(self, path: str) -> Timestamp:
+        return Timestamp((self.root / path).stat().st_mtime_ns // 1000)
 
     def exists(self, path: str) -> bool:
         return (self.root / path).exists()

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from millstream.errors import LogError
+from millstream.journal.leftovers import sweep_asides
 from millstream.log.entries import ENTRIES, version_of
 from millstream.log.folder import sync_folder
 from millstream.log.history import History, StagedFile, read_file
@@ -64,6 +65,7 @@ class Upkeep:
             self._clean()
         if self._searched is None or now - self._searched >= KEPT_AFTER_LEAVING:
             self._find_orphans()
+            sweep_asides(self._history.disk, [ENTRIES], now=now)
             self._searched = now
         self._delete(now)
         return merged

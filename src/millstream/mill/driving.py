@@ -21,6 +21,7 @@ from millstream.core.parts import Frame
 from millstream.core.route import Dealer
 from millstream.errors import MillstreamError
 from millstream.journal.commits import Commits, Snapshot
+from millstream.journal.leftovers import journal_folders, sweep_asides
 from millstream.journal.notes import Note, Notes
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
@@ -162,6 +163,7 @@ class PlannerThread(threading.Thread):
         chores = threading.Thread(target=self._do_chores, name="millstream tidies", daemon=True)
         chores.start()
         try:
+            sweep_asides(self.disk, journal_folders(self.disk), now=self._clock())  # before this run writes any
             self._tick()
             while not self._ending.is_set():
                 self._loop()
