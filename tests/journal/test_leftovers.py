@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from millstream.core.ledger import Source
 from millstream.errors import LogError
 from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.disk import Disk, LocalDisk
-from millstream.journal.leftovers import journal_folders, sweep_asides
+from millstream.journal.leftovers import Leftovers, find_leftovers, journal_folders, sweep_asides
+from millstream.journal.names import NOTED, VALUES, ByLane, ByTask, ByThread, Maker, maker_of, prefix_of
 from millstream.journal.notes import Note, Notes
 from millstream.journal.opening import open_ledger
+from millstream.journal.segments import SegmentWriter
 from millstream.timestamp import HOUR, MICROSECOND, SECOND, Timestamp
-from tests.journal.made import commits_on, extend, next_commit, owned
+from tests.journal.made import commits_on, dealt, extend, next_commit, owned
 from tests.journal.simdisk import Crash, SimDisk
 
 NOW = Timestamp(0) + 10 * HOUR
@@ -101,3 +104,47 @@ def test_a_disk_says_when_a_file_was_last_written(tmp_path: Path) -> None:
     for each in (disk, simulated):
         with pytest.raises(FileNotFoundError):
             each.modified("b")
+
+
+# What no commit names.
+
+
+@pytest.mark.parametrize(
+    ("maker", "name"),
+    [
+        (ByLane(12), "lane12-4f0c"),
+        (ByThread(VALUES, 7), "values-000007-4f0c"),
+        (ByThread(NOTED, 1_234_567), "noted-1234567-4f0c"),
+        (ByTask("clicks", 3), "source-clicks-000000000003-4f0c"),
+        (ByTask("lane0-7 of source-a-000000000001-b", 3), "source-lane0-7 of source-a-000000000001-b-000000000003-4f0c"),
+    ],
+)
+def test_the_name_of_a_segment_says_who_made_it(maker: Maker, name: str) -> None:
+    writer = SegmentWriter(SimDisk(), prefix_of(maker), lambda: "4f0c")
+    assert writer.append([dealt(b"1")], lane=0).segment == name
+    assert maker_of(name) == maker
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "lane-4f0c", "lane0", "values-4f0c", "source-clicks-4f0c", "source-000000000003-4f0c", "copy of lane0-1"]
+)
+def test_what_is_called_otherwise_was_made_by_somebody_else(name: str) -> None:
+    assert maker_of(name) is None
+
+
+def test_what_no_commit_names_is_found_with_its_time(disk: Disk) -> None:
+    commits, notes = Commits(disk), Notes(disk)
+    ledger = owned(commits)
+    assert find_leftovers(disk, ledger) == Leftovers()
+    frame = SegmentWriter(disk, "lane0", lambda: "1").append([dealt(b"1")], lane=0)
+    extend(commits, ledger, frames=[frame])
+    SegmentWriter(disk, "lane0", lambda: "2").append([dealt(b"1")], lane=0)
+    for batch, fence in ((0, 1), (1, 1), (1, 2), (2, 2)):
+        notes.leave(Note("clicks", batch, fence, [], {}, 0, 0))
+    notes.leave(Note("visits", 0, 1, [], {}, 0, 0))
+    ledger.sources["clicks"] = Source(batch=1)
+    found = find_leftovers(disk, ledger)
+    assert set(found.segments) == {"lane0-2"}
+    assert set(found.notes) == {f"clicks/{batch:012d}-{fence:06d}" for batch, fence in ((0, 1), (1, 1), (1, 2))}
+    assert found.segments["lane0-2"] == disk.modified("segments/lane0-2")
+    assert all(written == disk.modified(f"notes/{name}") for name, written in found.notes.items())

@@ -15,13 +15,15 @@ import pytest
 import millstream as ms
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger
+from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger, Source
 from millstream.core.parts import NO_LANE, Columns
 from millstream.core.route import Dealer
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
+from millstream.journal.errors import Missing
+from millstream.journal.notes import Note
 from millstream.journal.opening import claim
-from millstream.journal.segments import SegmentWriter
+from millstream.journal.segments import SegmentWriter, segment_path
 from millstream.mill.actions import Fed, Moment, Settings
 from millstream.mill.beginning import plant_of
 from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
@@ -289,3 +291,35 @@ def test_a_start_sweeps_what_a_killed_run_was_writing_aside(house: House, tmp_pa
     thread.ask(lambda planner: None)
     assert [file.exists() for file in (*left, young)] == [False, False, True]
     assert house.commits.read(2) is not None
+
+
+def test_a_start_removes_orphans_that_are_an_hour_old(house: House, tmp_path: Path) -> None:
+    house.planner(start=False)
+    house.clock = lambda: at(0) + ms.HOUR
+    names = ("lane0-1", "values-000001-1", "source-events-000000000000-1", "lane0-young", "something else")
+    (tmp_path / "segments").mkdir()
+    for name in names:
+        (tmp_path / "segments" / name).touch()
+        written = int(at(0)) / 1e6 + (name == "lane0-young")
+        os.utime(tmp_path / "segments" / name, (written, written))
+    thread = house.planner(positions_every=0.0)
+    assert isinstance(hear(house.lane()), Welcome)
+    wait_until(lambda: sorted(house.commits.disk.names("segments")) == sorted(names[2:]), PATIENCE)
+    found = [house.commits.read(number) for number in range(3, thread.planner.ledger.number + 1)]
+    assert [sorted(commit.free.segments) for commit in found if commit is not None and commit.free] == [["lane0-1", "values-000001-1"]]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_note_of_another_run_may_lose_its_frames_once_it_was_taken(house: House, taken: bool) -> None:
+    """Two threads find it; one has fed it, it was committed, and what it was dealt from is swept while the other reads."""
+    thread = house.planner(start=False)
+    frame = house.fed().frames[0]
+    note = Note("events", 0, thread.planner.ledger.fence - 1, [frame], {}, 1, 0)
+    house.commits.disk.remove(segment_path(frame.segment))
+    thread.notes.leave(note)
+    if taken:
+        thread.planner.ledger.sources["events"] = Source(batch=0)
+        thread.take_notes("events")
+    else:
+        with pytest.raises(Missing, match="is missing"):
+            thread.take_notes("events")

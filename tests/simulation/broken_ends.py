@@ -13,9 +13,11 @@ from millstream.core.planning import Backlog
 from millstream.errors import MillstreamError
 from millstream.journal import opening
 from millstream.journal.commits import SNAPSHOTS, Commits
+from millstream.journal.leftovers import find_leftovers
+from millstream.journal.names import ByThread, maker_of
 from millstream.journal.notes import Notes
 from millstream.journal.segments import SegmentWriter
-from millstream.mill import retention
+from millstream.mill import pending, retention
 from millstream.mill.opened import Opened
 from millstream.mill.pending import Pending
 from millstream.mill.planner import Planner
@@ -35,6 +37,38 @@ def remove_before_the_commit() -> list[Patch]:
         return original(self, commit)
 
     return [(driver.Run, "_write", write)]
+
+
+def sweep_without_a_commit() -> list[Patch]:
+    def look(self: driver.Run) -> None:
+        assert self.planner is not None
+        found, now = find_leftovers(self.world.disk, self.planner.ledger), self.world.moment().clock
+        orphans = retention.free_orphans(found, self.planner.ledger, named=(), before=now)
+        self._remove(orphans.segments, orphans.notes)
+
+    return [(driver.Run, "look_for_leftovers", look)]
+
+
+def sweep_what_is_not_named_yet() -> list[Patch]:
+    return [(retention, "is_orphan", lambda segment, ledger: segment not in ledger.segments)]
+
+
+def sweep_what_a_thread_is_about_to_feed() -> list[Patch]:
+    original = retention.is_orphan
+
+    def is_orphan(segment: str, ledger: Ledger) -> bool:
+        return original(segment, ledger) or (segment not in ledger.segments and isinstance(maker_of(segment), ByThread))
+
+    return [(retention, "is_orphan", is_orphan)]
+
+
+def sweep_what_is_named_just_now() -> list[Patch]:
+    original = pending.free_orphans
+
+    def free_orphans(found: Any, ledger: Ledger, *, named: Any, before: Any) -> Any:
+        return original(found, ledger, named=(), before=before)
+
+    return [(pending, "free_orphans", free_orphans)]
 
 
 def free_what_the_join_has() -> list[Patch]:

@@ -13,7 +13,7 @@ from millstream.core.ledger import Commit, Ledger
 from millstream.errors import MillstreamError
 from millstream.journal import opening
 from millstream.journal.commits import Commits, Snapshot
-from millstream.journal.leftovers import journal_folders, sweep_asides
+from millstream.journal.leftovers import find_leftovers, journal_folders, sweep_asides
 from millstream.journal.notes import Notes
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
@@ -64,6 +64,7 @@ def settings_of(world: World) -> Settings:
         fold_every=choose((2, 5, 20)),
         positions_every=choose((0.0, 0.5, 1.0)),
         free_every=choose((0.0, 1.0)),
+        orphaned_after=choose((0.0, 0.0, 5.0, 3_600.0)),
     )
     return msgspec.structs.replace(drawn, **dict(world.usual.settings))
 
@@ -142,6 +143,9 @@ class Run:
         if self.chores:
             label = f"{name} {self.chores[0][0]}"
             yield Event(1.0, label, ("chores", self.number), self.process, lambda: self._guarded(self._do_chore))
+        else:
+            label, chores = f"{name} looks for what no commit names", ("chores", self.number)
+            yield Event(0.1, label, chores, self.process, lambda: self._guarded(self.look_for_leftovers))
         for query in self.queries:
             yield from query.events()
         for source in (*self.values, *self.inputs):
@@ -380,6 +384,12 @@ class Run:
         for note in notes:
             self.notes.remove(note)
         self.world.oracle.check_needed()
+
+    def look_for_leftovers(self) -> None:
+        planner = self.planner
+        assert planner is not None
+        found = find_leftovers(self.world.disk, planner.ledger)
+        self.inbox.append(("what no commit names", lambda planner, at: planner.on_leftovers(found, at)))
 
     def _fold(self, snapshot: Snapshot, needed_from: int) -> None:
         self.commits.compact(snapshot)

@@ -9,6 +9,9 @@ from millstream.core.codec import encode_value
 from millstream.core.lanes import Lanes
 from millstream.core.parts import NO_LANE, Columns
 from millstream.core.route import Dealer
+from millstream.journal.errors import Missing
+from millstream.journal.leftovers import is_taken
+from millstream.journal.names import NOTED, VALUES, ByTask, ByThread, prefix_of
 from millstream.journal.notes import Note
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill import noted
@@ -46,7 +49,7 @@ class ValuesInput:
         known = run.planner.ledger.sources.get(name)
         self.position = 0 if known is None else known.position
         self._dealer = Dealer(run.graph, Lanes(world.sizes.buckets, world.sizes.lanes))
-        self._writer = SegmentWriter(world.disk, "values", world.unique)
+        self._writer = SegmentWriter(world.disk, prefix_of(ByThread(VALUES, run.fence)), world.unique)
         self._segments: list[str] = []
         self._ended = False
 
@@ -149,7 +152,7 @@ class SparkInput:
             columns.minors = [task << 40 | n for n in range(len(columns))]
             dealt = self._dealer.deal(name, name, batch, columns, lane=NO_LANE)
             if dealt:
-                writer = SegmentWriter(world.disk, "batch", world.unique)
+                writer = SegmentWriter(world.disk, prefix_of(ByTask(name, batch)), world.unique)
                 frames.append(writer.write(dealt, lane=NO_LANE))
                 writer.roll()
         self.world.point(f"batch {batch} of {name} commits")
@@ -180,9 +183,14 @@ class SparkInput:
         while (note := run.notes.next(name, taken)) is not None:
             taken = note.batch
             finished = True if note.finished else None
-            writer = SegmentWriter(self.world.disk, "noted", self.world.unique)
+            writer = SegmentWriter(self.world.disk, prefix_of(ByThread(NOTED, run.fence)), self.world.unique)
             reader = SegmentReader(self.world.disk, sleep=lambda seconds: None, patience=0.02)
-            frames = noted.frames_of(note, fence=run.fence, dealer=self._dealer, reader=reader, writer=writer)
+            try:
+                frames = noted.frames_of(note, fence=run.fence, dealer=self._dealer, reader=reader, writer=writer)
+            except Missing:
+                if is_taken(note.name, run.planner.ledger):
+                    return
+                raise
             run.feed(Fed(name, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
 
     def _end(self) -> None:

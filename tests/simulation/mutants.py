@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.simulation import broken, broken_ends
 from tests.simulation.broken import Patch
-from tests.simulation.world import USUAL, Profile, simulate
+from tests.simulation.world import CALM, USUAL, Profile, simulate
 
 MAX_SEEDS = 1_000
 
@@ -67,6 +67,9 @@ class Mutant:
 
 FREED_AT_ONCE = replace(USUAL, settings=(("free_every", 0.0),))
 FREED_AT_ONCE_BY_POWER = replace(POWER, settings=(("free_every", 0.0),))
+SWEEPING = replace(USUAL, settings=(("orphaned_after", 0.0),))
+SWEEPING_RUNS = replace(RUNS, settings=(("orphaned_after", 0.0),))
+CROWDED = replace(CALM, nested=0.3, settings=(("orphaned_after", 0.0), ("positions_every", 0.0)))
 NOTES = replace(USUAL, fall_back=0.6, kill_driver=0.8, power=0.3)
 LAZY = replace(NOTES, lazy_notes=True, kill_driver=2.0, power=0.0, power_at_step=0.0)
 ONLY = replace(CHECKPOINTS, swarm=False, kill_driver=0.0, power=0.0, fall_back=0.0, takeover=0.0, disk_full=0.0, sync_error=0.0)
@@ -98,6 +101,10 @@ MUTANTS = [
     Mutant("11", "held rows are kept by epoch", broken.held_rows_are_kept_by_epoch, GIVEN_UP, unseen=FEW_KEYS),
     Mutant("12", "the disk is blamed without a look for newer commits", broken.blame_the_disk_without_a_look, RUNS),
     Mutant("13", "removed before the commit that says so", broken_ends.remove_before_the_commit, replace(RUNS, fall_back=0.5)),
+    Mutant("13", "orphans are removed without a commit", broken_ends.sweep_without_a_commit, SWEEPING_RUNS),
+    Mutant("13", "orphans are what no commit names yet", broken_ends.sweep_what_is_not_named_yet, SWEEPING),
+    Mutant("13", "orphans are what a thread is about to feed", broken_ends.sweep_what_a_thread_is_about_to_feed, CROWDED),
+    Mutant("13", "orphans may be named by the commit that frees them", broken_ends.sweep_what_is_named_just_now, SWEEPING),
     Mutant("14", "free is what the join has, not the batch before", broken_ends.free_what_the_join_has, CHECKPOINTS),
     Mutant("14", "written back is free", broken_ends.free_what_was_written_back, CHECKPOINTS),
     Mutant("14", "Spark's checkpoint is not synced at the join", broken_ends.no_sync_of_the_checkpoint, SYNCING),

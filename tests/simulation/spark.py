@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.lanes import Lanes
+from millstream.journal.names import ByLane, prefix_of
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
@@ -89,7 +90,7 @@ class LaneProcess:
         lanes = Lanes(sizes.buckets, sizes.lanes)
         self.store = Store({})
         held = Held(self.store, memory=sizes.memory)
-        writer = SegmentWriter(world.disk, f"lane{lane}", world.unique)
+        writer = SegmentWriter(world.disk, prefix_of(ByLane(lane)), world.unique)
         reader = SegmentReader(world.disk, sleep=lambda seconds: None, patience=0.02)
         self.lane = Lane(world.scene.unpacked(run.program), lane, lanes, held, writer, reader)
 

@@ -110,6 +110,12 @@ class Notes:
         return [name for name in names if _NAME.fullmatch(name)]
 
 
+def place_of(name: str) -> tuple[str, int]:
+    """The injector and the batch that a note of this name is of."""
+    injector, _, file = name.rpartition("/")
+    return injector, _batch_and_fence(file)[0]
+
+
 def _batch_and_fence(file: str) -> tuple[int, int]:
     batch, _, fence = file.partition("-")
     return int(batch), int(fence)

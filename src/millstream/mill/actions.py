@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True):
     fold_every: int = 1_000  # commits, merged into one file with a snapshot after it
     positions_every: float = 1.0
     free_every: float = 1.0
+    orphaned_after: float = 3_600.0  # seconds without a write, until what no commit names is declared free
 
 
 # Actions.

@@ -21,7 +21,9 @@ from millstream.core.parts import Frame
 from millstream.core.route import Dealer
 from millstream.errors import MillstreamError
 from millstream.journal.commits import Commits, Snapshot
-from millstream.journal.leftovers import journal_folders, sweep_asides
+from millstream.journal.errors import Missing
+from millstream.journal.leftovers import find_leftovers, is_taken, journal_folders, sweep_asides
+from millstream.journal.names import NOTED, ByThread, prefix_of
 from millstream.journal.notes import Note, Notes
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
@@ -33,6 +35,8 @@ from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 
 log = logging.getLogger("millstream")
+
+LOOK_INTERVAL = 600.0  # seconds between two looks for what no commit names
 
 Event = Callable[[Planner, Moment], list[Action]]
 
@@ -130,17 +134,22 @@ class PlannerThread(threading.Thread):
         while (note := self.notes.next(injector, taken)) is not None:
             taken = note.batch
             finished = True if note.finished else None
-            frames = self._frames_of(note)
+            try:
+                frames = self._frames_of(note)
+            except Missing:
+                if is_taken(note.name, self.planner.ledger):  # another thread has fed it meanwhile, and what it was dealt from may go
+                    return
+                raise
             self.feed(Fed(injector, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
 
     def _frames_of(self, note: Note) -> list[Frame]:
-        plant = self.planner.ledger.plant
+        plant, fence = self.planner.ledger.plant, self.planner.ledger.fence
         return frames_of(
             note,
-            fence=self.planner.ledger.fence,
+            fence=fence,
             dealer=Dealer(self.planner.graph, Lanes(plant.buckets, plant.lanes)),
             reader=SegmentReader(self.disk, sleep=time.sleep),
-            writer=SegmentWriter(self.disk, "noted", lambda: uuid.uuid4().hex),
+            writer=SegmentWriter(self.disk, prefix_of(ByThread(NOTED, fence)), lambda: uuid.uuid4().hex),
         )
 
     def end(self) -> None:
@@ -343,10 +352,14 @@ class PlannerThread(threading.Thread):
         self._chore.set()
 
     def _do_chores(self) -> None:
-        """Merging and removing, beside the path of epochs. What is declared free may as well go after the next start."""
+        """Merging, removing and looking for orphans, beside the path of epochs. What a crash keeps from being removed is one later."""
+        look_at = time.monotonic()
         while True:
-            self._chore.wait()
+            self._chore.wait(max(0.0, look_at - time.monotonic()))
             self._chore.clear()
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_INTERVAL
+                self._chores.append(self._look_for_leftovers)
             while self._chores:
                 try:
                     self._chores.popleft()()
@@ -362,6 +375,11 @@ class PlannerThread(threading.Thread):
             self._commits.disk.remove(segment_path(segment))
         for note in notes:
             self.notes.remove(note)
+
+    def _look_for_leftovers(self) -> None:
+        found = find_leftovers(self.disk, self.planner.ledger)
+        if found.segments or found.notes:
+            self.tell(lambda planner, at: planner.on_leftovers(found, at))
 
     def _fold(self, snapshot: Snapshot, needed_from: int) -> None:
         self._commits.compact(snapshot)

@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from millstream.core.graph import Graph
 from millstream.core.ledger import Checkpoint, Commit, Free, Ledger, Source, SourceChange
 from millstream.core.planning import hear
+from millstream.journal.leftovers import Leftovers
 from millstream.mill.actions import Fed, Moment, Settings
-from millstream.mill.retention import free_segments
+from millstream.mill.retention import free_orphans, free_segments
+from millstream.timestamp import Duration
 
 
 class Pending:
@@ -25,6 +27,7 @@ class Pending:
         self._since: float | None = None  # when the first position came that no commit has
         self._notes: list[str] = []  # taken by a commit
         self._open_segments: dict[str, list[str]] = {}
+        self._leftovers: Leftovers | None = None  # that a look has found since the last commit
         self._freed = at.seconds
 
     @property
@@ -61,6 +64,19 @@ class Pending:
             if ledger.delivered.get(delivery, 0) < ledger.latest.get(ledger.plant.deliveries.get(delivery, ""), 0):
                 self._note_time(at)
 
+    def suspect(self, found: Leftovers, ledger: Ledger, at: Moment) -> None:
+        """What a look has found. If there is an orphan in it a commit is due; which ones are is asked again for that commit."""
+        self._leftovers = found
+        orphans = self._orphans(ledger, (), at)
+        if orphans.segments or orphans.notes:
+            self._note_time(at)
+
+    def _orphans(self, ledger: Ledger, named: Collection[str], at: Moment) -> Free:
+        if self._leftovers is None:
+            return Free()
+        before = at.clock - Duration(int(self._settings.orphaned_after * 1_000_000))
+        return free_orphans(self._leftovers, ledger, named=named, before=before)
+
     def positions_due_in(self, at: Moment) -> float | None:
         """In how many seconds positions want a commit of their own; None if there are none."""
         return None if self._since is None else self._since + self._settings.positions_every - at.seconds
@@ -71,12 +87,15 @@ class Pending:
         commit.sources, commit.checkpoints = self._changes, self._proved
         commit.logged, commit.delivered = self._logged, dict(self._delivered)
         notes, self._notes = self._notes, [fed.note for fed in self.fed if fed.note is not None]
-        free: list[str] = []
+        named = {frame.segment for frame in commit.frames}
+        orphans, self._leftovers = self._orphans(ledger, named, at), None
+        notes += [note for note in orphans.notes if note not in notes]
+        free = orphans.segments
         if last or at.seconds - self._freed >= self._settings.free_every:
             self._freed = at.seconds
             still_open = (name for names in self._open_segments.values() for name in names)
             # What this commit names is no part of the ledger yet: its segment may seem free though it is not.
-            free = free_segments(ledger, self._graph, {*segments, *still_open, *(frame.segment for frame in commit.frames)})
+            free += free_segments(ledger, self._graph, {*segments, *still_open, *named})
         if free or notes:
             commit.free = Free(free, notes)
         self.fed, self._changes, self._proved, self._logged, self._delivered, self._since = [], {}, {}, None, {}, None

@@ -14,6 +14,7 @@ from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit, Identity, Ledger, Minimum, Plant
 from millstream.core.parts import Frame
 from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, plan_epoch, readers_of
+from millstream.journal.leftovers import Leftovers
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Write
 from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Join, Redo, Report, Returned, Run, TakeCheckpoint, Welcome, WriteBack
 from millstream.mill.opened import Opened
@@ -79,11 +80,10 @@ class Planner:
             self._inputs.setdefault((read.stream.name, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
         self.opened: Opened | None = None
         self._writing: Commit | None = None
-        self._tries = 0
+        self._tries, self._folded = 0, folded
         self._scale = 1.0  # of the limits of an epoch: less after one that was too large
         self.began = at.seconds - settings.linger  # the last epoch
         self.emptied = at.seconds - settings.empty_every  # the last epoch without lanes
-        self._folded = folded
         self._stopping = self._closing = self._over = False
 
     # What can be asked.
@@ -215,6 +215,11 @@ class Planner:
 
     def on_delivered(self, delivery: str, upto: int, at: Moment) -> list[Action]:
         self.pending.deliver(delivery, upto, self.ledger, at)
+        return []
+
+    def on_leftovers(self, found: Leftovers, at: Moment) -> list[Action]:
+        """A look has found what no commit names; what of it is an orphan is declared free by the next one (rule 13)."""
+        self.pending.suspect(found, self.ledger, at)
         return []
 
     def on_tick(self, at: Moment) -> list[Action]:

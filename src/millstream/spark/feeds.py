@@ -15,6 +15,7 @@ from millstream.core.lanes import Lanes
 from millstream.core.route import Dealer
 from millstream.errors import TopologyError
 from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
+from millstream.journal.names import VALUES, ByThread, prefix_of
 from millstream.journal.segments import SegmentWriter
 from millstream.log.checks import check_injector, checkpoint_of, files_planned
 from millstream.mill.actions import Fed
@@ -124,7 +125,7 @@ class Feeds:
             name,
             source,
             intake,
-            SegmentWriter(planner.disk, "values", lambda: uuid.uuid4().hex),
+            SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.planner.ledger.fence)), lambda: uuid.uuid4().hex),
             position=0 if known is None else known.position,
             feed=planner.feed,
             room=planner.room.wait,

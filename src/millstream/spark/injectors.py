@@ -23,6 +23,7 @@ from millstream.core.parts import NO_LANE, RECORDS_PER_PART, Columns, Frame
 from millstream.core.route import Dealer
 from millstream.injector import BoundedDisorder
 from millstream.journal.disk import LocalDisk
+from millstream.journal.names import ByTask, prefix_of
 from millstream.journal.notes import Note, Notes
 from millstream.journal.segments import SegmentWriter
 from millstream.log.folder import sync_folder
@@ -152,7 +153,8 @@ class _Work:
         self._injection = injection = unpack(settings.graph).injections[settings.injector]
         self._batch, self._number = batch, task << 40
         self._intake = _intake(settings.graph, injection.name, settings.buckets, settings.lanes)
-        self._writer = SegmentWriter(LocalDisk(settings.journal), "source", lambda: uuid.uuid4().hex)
+        prefix = prefix_of(ByTask(injection.name, batch))
+        self._writer = SegmentWriter(LocalDisk(settings.journal), prefix, lambda: uuid.uuid4().hex)
         self._now = _now()
         self._waiting, self._letters = Columns(), Columns()
         self._left = Injected()

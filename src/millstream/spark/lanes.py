@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from millstream.core.lanes import Lanes
 from millstream.journal.disk import LocalDisk
+from millstream.journal.names import ByLane, prefix_of
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.channel import connect
 from millstream.mill.held import Held
@@ -109,7 +110,7 @@ def run_lane(settings: LaneSettings, store: SparkStore) -> None:
 
 def _new_lane(settings: LaneSettings, store: SparkStore) -> Lane:
     disk = LocalDisk(Path(settings.journal))
-    writer = SegmentWriter(disk, f"lane{settings.number}", lambda: uuid.uuid4().hex[:12])
+    writer = SegmentWriter(disk, prefix_of(ByLane(settings.number)), lambda: uuid.uuid4().hex[:12])
     held = Held(store, memory=settings.memory)
     lanes = Lanes(settings.buckets, settings.lanes)
     return Lane(unpack(settings.graph), settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep))
