@@ -14,7 +14,7 @@ help:
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
 	@echo "make faults  kill -9 at every named point, then dozens at random; drivers that wake up when another has taken over"
 	@echo "make simulate  planner, lanes, journal and ends under seeds, without Spark (SEEDS=1000)"
-	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time (SOAK_SECONDS=300)"
+	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time, then new seeds of the simulation (SOAK_SECONDS=300 each)"
 	@echo "make mutants  break the product on purpose, and show which test notices"
 
 $(READY): requirements.lock pyproject.toml
@@ -45,7 +45,8 @@ bench: java $(READY)
 	$(BIN)/python -m bench
 
 faults: java $(READY)
-	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py
+	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py \
+	  tests/spark/test_away.py tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
 
 simulate: $(READY)
 	$(BIN)/python -m tests.simulation --seeds $${SEEDS:-1000}
@@ -53,6 +54,7 @@ simulate: $(READY)
 soak: java $(READY)
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.soak --seconds $${SOAK_SECONDS:-300}
+	$(BIN)/python -m tests.simulation --first $$RANDOM$$RANDOM --seeds 1000000 --seconds $${SOAK_SECONDS:-300}
 
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants

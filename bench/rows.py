@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -112,9 +113,9 @@ def graph_of(kind: str, idle: int = 0) -> Graph:
 class Lane:
     """One bucket, with so many keys."""
 
-    def __init__(self, kind: str, keys: int, *, idle: int = 0, memory: int | None = None) -> None:
+    def __init__(self, kind: str, keys: int, *, idle: int = 0, memory: int | None = None, store: Any = None) -> None:
         graph = graph_of(kind, idle)
-        self.store = Dictionary()
+        self.store = Dictionary() if store is None else store
         self.mill, self.held = Mill(graph, lambda key: 0), Held(self.store, memory=memory)
         self.names = list(graph.nodes)
         self.keys = [f"k{number}" for number in range(keys)]
