@@ -381,7 +381,7 @@ class Oracle:
 
     def check_ending(self, run: Run, error: BaseException) -> None:
         """A run may end by what the world did to it, by a program that is not right, or because another owns the journal."""
-        kind, text, overtaken = getattr(error, "kind", type(error).__name__), str(error), self._overtaken(run)
+        kind, text, overtaken = getattr(error, "kind", type(error).__name__), str(error), self.overtaken(run)
         if run.fence and not overtaken and kind == "Fenced":
             raise Broken(f"run {run.number} ends as overtaken, and nobody owns the journal but it: {text}")
         if overtaken and kind == "Damage":
@@ -396,7 +396,7 @@ class Oracle:
             return
         raise Broken(f"run {run.number} ends: {error}")
 
-    def _overtaken(self, run: Run) -> bool:
+    def overtaken(self, run: Run) -> bool:
         with self.world.unseen():
             return open_ledger(self.commits).fence > run.fence
 

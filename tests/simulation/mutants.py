@@ -65,7 +65,7 @@ class Mutant:
     unseen: str = ""  # why no seed shows it, where none of a thousand did
 
 
-FREED_AT_ONCE = replace(USUAL, settings=(("free_every", 0.0),))
+FREED_AT_ONCE = replace(CALM, settings=(("free_every", 0.0),))
 FREED_AT_ONCE_BY_POWER = replace(POWER, settings=(("free_every", 0.0),))
 SWEEPING = replace(USUAL, settings=(("orphaned_after", 0.0),))
 SWEEPING_RUNS = replace(RUNS, settings=(("orphaned_after", 0.0),))

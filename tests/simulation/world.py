@@ -403,7 +403,7 @@ class World:
             self._until(lambda owner=owner: not owner.process.alive, "the run has stopped")
             if owner.error is None:
                 return
-            if owner.fence == self.oracle.ledger.fence:
+            if not self.oracle.overtaken(owner):  # by one that was killed before it knew that it owned the journal, perhaps
                 raise Broken(f"a stop ended with {owner.error}")
 
     def _all_joined(self) -> bool:
