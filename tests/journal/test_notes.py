@@ -73,6 +73,24 @@ def test_a_note_goes_when_it_is_free() -> None:
     assert notes.read(note(0).name) is None
 
 
+def test_a_note_that_is_known_survives_though_who_left_it_was_killed() -> None:
+    """Before its sync of the folder; Spark counts the batch as done once it is known, and does not run it again."""
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+
+        def kill(what: str) -> None:
+            if what == "sync notes/clicks/":
+                raise Crash(what)
+
+        disk.on_step = kill
+        with pytest.raises(Crash):
+            Notes(disk).leave(note(0))
+        disk.crash()
+        assert Notes(disk).known("clicks", 0)
+        disk.power_loss()
+        assert Notes(disk).known("clicks", 0)
+
+
 def test_every_step_can_be_the_last_one() -> None:
     step = 0
     while True:

@@ -70,8 +70,13 @@ class Notes:
         return made
 
     def known(self, injector: str, batch: int) -> bool:
-        """Whether the batch has a note, of any fence."""
-        return any(_batch_and_fence(name)[0] == batch for name in self._files(injector))
+        """Whether the batch has a note for good, of any fence: whoever made it may have died before its sync, and Spark does not
+        run the batch again after this."""
+        if not any(_batch_and_fence(name)[0] == batch for name in self._files(injector)):
+            return False
+        with explained(folder := f"{NOTES}/{injector}"):
+            self._disk.sync_folder(folder)
+        return True
 
     def next(self, injector: str, after_batch: int) -> Note | None:
         """The note of the batch after this one: they are taken in order without gaps (rule 18). Of several the newest fence's."""
