@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millstream.mill.seats import Seat
 
 SLOW_LANE = 10.0  # seconds without a report, until it is said
+LONGEST_AWAY = 120.0  # seconds that a lane may be away at least, however short `lane_timeout` is: to start one takes a while
 AWAY_WARNING = 30.0  # seconds after which a lane that has not connected is told of; the planner cannot know why
 
 
@@ -74,7 +75,7 @@ def _away(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
         return None
     what = "has not connected for" if seat.attempt < 0 else "was lost, and has been away for"
     slots = f"if it waits for a slot: {lanes} lanes and the inputs take {lanes + 2} cores in all"
-    return Trouble(seat.lane, f"lane {seat.lane} {what} {away:.0f} s; {slots}", away > planner.settings.lane_timeout)
+    return Trouble(seat.lane, f"lane {seat.lane} {what} {away:.0f} s; {slots}", away > max(LONGEST_AWAY, planner.settings.lane_timeout))
 
 
 def _slow(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
