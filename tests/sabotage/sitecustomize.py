@@ -83,10 +83,16 @@ def _batch(folder: Path, lane: Any, *_: Any, **__: Any) -> dict[str, object]:
 
 
 def _noted(folder: Path, *args: Any, **__: Any) -> dict[str, object]:
-    """Of an injector's batch: the note, and Spark's own commit."""
+    """Of an injector's batch: the note, which the planner may have taken and let go by now, and Spark's own commit."""
+    from millstream.journal.commits import Commits
+    from millstream.journal.disk import LocalDisk
+    from millstream.journal.opening import open_ledger
+
     batch = next(each for each in reversed(args) if isinstance(each, int))
-    notes = (folder / "journal" / "notes" / "clicks").glob(f"{batch:012d}-*")
-    return {"note": any(notes), "committed": (folder / "checkpoints" / "inject clicks" / "commits" / str(batch)).exists()}
+    noted = any((folder / "journal" / "notes" / "clicks").glob(f"{batch:012d}-*"))
+    source = open_ledger(Commits(LocalDisk(folder / "journal"))).sources.get("clicks")
+    taken = source is not None and source.batch >= batch
+    return {"note": noted or taken, "committed": (folder / "checkpoints" / "inject clicks" / "commits" / str(batch)).exists()}
 
 
 def _is_new(settings: Any, messages: Any, batch: int, **_: Any) -> bool:
