@@ -146,10 +146,23 @@ def test_a_refused_commit_goes_on_from_where_the_other_came() -> None:
     machine.on_refused("out", 2, "why", T + SECOND)
     (write,) = machine.on_tick(T + 2 * SECOND)
     assert write == Write("out", 2, [Epoch(3, [place()])], 3)
-    machine.on_refused("out", 2, "why", T + 2 * SECOND)
-    machine.on_tick(T + 3 * SECOND)
-    assert machine.on_refused("out", 2, "another writer", T + 3 * SECOND) == [Fail("out", "another writer")]
+    for n in (2, 3):
+        machine.on_refused("out", 2, "why", T + n * SECOND)
+        machine.on_tick(T + (n + 1) * SECOND)
+    assert machine.on_refused("out", 2, "another writer", T + 4 * SECOND) == [Fail("out", "another writer")]
     assert machine.on_tick(T + 9 * SECOND) == []
+
+
+def test_an_overtaken_run_that_still_writes_what_is_committed_does_not_end_the_owner() -> None:
+    machine = begun()
+    for n in range(1, 21):
+        machine.on_commit(n, [place()], T)
+    machine.on_tick(T + SECOND)
+    for n in range(1, 20):  # each time it came first, by an epoch
+        machine.on_refused("out", n, "another writer", T + n * SECOND)
+        (write,) = machine.on_tick(T + (n + 1) * SECOND)
+        assert isinstance(write, Write)
+        assert write.after == n
 
 
 def test_a_log_that_has_lost_entries_is_refused() -> None:

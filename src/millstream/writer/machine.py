@@ -167,10 +167,11 @@ class WriterMachine:
         return [Say(output, upto), *self._next(now)]
 
     def on_refused(self, output: str, position: int, why: str, now: Timestamp) -> list[Action]:
-        """Another has written there; this is the position by now."""
+        """Another has written there; this is the position by now. As long as that moves, the other is a run that was overtaken
+        and does not know it yet: what it writes is what is committed."""
         feed = self._feeds[output]
         feed.writing = False
-        feed.refusals += 1
+        feed.refusals = 0 if position > feed.position else feed.refusals + 1
         if feed.refusals >= MAX_REFUSALS or position < feed.position:
             return self._fail(output, why)
         self._move(feed, position, now)
