@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ WARM_UP = 30.0  # seconds
 
 
 def bare(base: Path, seconds: float) -> dict[str, float]:
-    """The cycle of a query that does nothing, in milliseconds."""
+    """The cycle of a query that does nothing, in milliseconds, and the seconds from nothing to its first batch."""
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
@@ -85,18 +85,22 @@ def bare(base: Path, seconds: float) -> dict[str, float]:
         def close(self) -> None:
             pass
 
+    launched = time.monotonic()
     spark = session()
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     spark.dataSource.register(Nothing)
     rows = spark.readStream.format("nothing").load().groupBy("n").transformWithStateInPandas(Empty(), "n INT", "Append", "None")
     query = rows.writeStream.format("nothing").option("checkpointLocation", str(base / "bare")).start()
-    while (query.lastProgress or {"batchId": 0})["batchId"] < 5:
+    while query.lastProgress is None:
+        time.sleep(0.02)
+    first_batch = time.monotonic() - launched
+    while query.lastProgress["batchId"] < 5:
         time.sleep(0.1)
     first, began = query.lastProgress["batchId"], time.monotonic()  # type: ignore[index]
     time.sleep(seconds)
     cycle = 1000 * (time.monotonic() - began) / max(1, query.lastProgress["batchId"] - first)  # type: ignore[index]
     query.stop()
-    return {"cycle": cycle}
+    return {"cycle": cycle, "first": first_batch}
 
 
 @dataclass(frozen=True)
@@ -187,28 +191,53 @@ def _measure(base: Path, *arguments: object) -> dict[str, float]:
     return found
 
 
-def main(*, seconds: float = 300.0, rounds: int = 3) -> None:
-    """Print each round, as ratios to the bare cycle of the same round."""
-    cases = {
-        "one computation, 200 records/s": (200, 1, 0.0),
-        "three computations": (200, 3, 0.0),
-        "5,000 records/s": (5_000, 1, 0.0),
-        "a function that computes half of the time": (200, 1, 0.5),
-    }
+CASES = {  # records a second, computations one after the other, how much of the time the function computes
+    "one computation, 200 records/s": (200, 1, 0.0),
+    "three computations": (200, 3, 0.0),
+    "5,000 records/s": (5_000, 1, 0.0),
+    "a function that computes half of the time": (200, 1, 0.5),
+}
+PLAIN = next(iter(CASES))
+
+
+def main(*, seconds: float = 300.0, rounds: int = 3, cases: Sequence[str] = tuple(CASES)) -> None:
+    """Print each round, as ratios to the bare cycle of the same round, and what of the goals holds."""
     for number in range(rounds):
         with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
             base = Path(folder)
-            cycle = _measure(base, "bare", min(60.0, seconds))["cycle"]
-            print(f"round {number + 1}: bare cycle {cycle:.0f} ms", flush=True)
-            for name, (rate, hops, busy) in cases.items():
+            reference = _measure(base, "bare", min(60.0, seconds))
+            cycle = reference["cycle"]
+            print(f"round {number + 1}: bare cycle {cycle:.0f} ms, first batch after {reference['first']:.1f} s", flush=True)
+            plain: dict[str, float] = {}
+            for name in cases:
+                rate, hops, busy = CASES[name]
                 place = base / str(len(os.listdir(base)))
                 place.mkdir()
-                long = seconds if name.startswith("one") else min(60.0, seconds)
-                got = _measure(place, "ours", long, rate, hops, busy)
+                got = _measure(place, "ours", seconds if name == PLAIN else min(60.0, seconds), rate, hops, busy)
+                plain = plain or got
                 shares = ", ".join(f"{p} {got[p]:.1f} ms = 1/{cycle / got[p]:.1f}" for p in ("p50", "p95", "p99"))
                 longest = f"longest {got['p100']:.0f} ms = {got['p100'] / cycle:.1f} cycles"
                 writes = f"two synced writes {got['synced']:.2f} ms (p50 is {got['p50'] / got['synced']:.1f} of them)"
                 print(f"  {name}: {shares}, {longest}; {writes}; first after {got['first']:.1f} s", flush=True)
+                for goal, holds in _goals(name, got, plain, reference).items():
+                    print(f"    {goal}: {'holds' if holds else 'DOES NOT HOLD'}", flush=True)
+
+
+def _goals(name: str, got: dict[str, float], plain: dict[str, float], reference: dict[str, float]) -> dict[str, bool]:
+    cycle, writes = reference["cycle"], got["synced"]
+    if name == PLAIN:
+        return {
+            "p50 at most 1/25 of a cycle or 6 times the writes": got["p50"] <= max(cycle / 25, 6 * writes),
+            "p95 at most 1/10 or 10 times": got["p95"] <= max(cycle / 10, 10 * writes),
+            "p99 at most 1/3": got["p99"] <= cycle / 3,
+            "longest at most 4 cycles": got["p100"] <= 4 * cycle,
+            "first result at most 3 s after that of the bare query": got["first"] <= reference["first"] + 3,
+        }
+    if name == "three computations":
+        return {"p50 at most 1/12": got["p50"] <= cycle / 12}
+    if name == "5,000 records/s":
+        return {"p95 at most twice that at 200": got["p95"] <= 2 * plain["p95"]}
+    return {"p50 at most twice that without": got["p50"] <= 2 * plain["p50"]}
 
 
 if __name__ == "__main__":
