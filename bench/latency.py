@@ -131,13 +131,17 @@ def ours(base: Path, seconds: float, rate: int, hops: int, busy: float) -> dict[
             time.sleep(0.001)
 
     waits: list[tuple[float, float]] = []
+    ended = time.perf_counter()
 
     def take(step: int, records: list[ms.Record[Event]]) -> None:
         now = time.time_ns() // 1000
         waits.extend((now / 1e6, (now - record.value.at) / 1000) for record in records)
-        end = time.perf_counter() + busy * 0.01
+        nonlocal ended
+        called = time.perf_counter()
+        end = called + min(0.005, (called - ended) * busy / (1 - busy))  # that share of the time, however often it is called
         while time.perf_counter() < end:
             sum(range(100))
+        ended = time.perf_counter()
 
     topology = ms.Topology("latency")
     stream: ms.Stream[Event] = topology.inject(

@@ -147,6 +147,14 @@ def test_an_open_step_is_repeated_though_it_lies_in_the_journal_in_the_log_and_i
     assert made.on_done() == [Say(9), ReadParts(places(10, 1))]
 
 
+def test_an_open_step_that_is_told_of_in_two_answers_is_not_looked_for_in_the_log() -> None:
+    """A slow target may have a step of many epochs. The second answer begins after the first, and not with the log."""
+    made = machine(2, open=Step(0, 2, 7), newest=7)
+    assert made.on_start() == [ReadTail(2)]
+    assert made.on_tail(Tail(2, 4, [Epoch(3, places(3, 1)), Epoch(4, places(4, 1))])) == [ReadTail(4)]
+    assert made.on_tail(Tail(4, 7, [Epoch(6, places(6, 1))])) == [ReadParts([*places(3, 1), *places(4, 1), *places(6, 1)])]
+
+
 def test_it_is_not_at_an_epoch_before_its_open_step_is_done() -> None:
     made = machine(5, open=Step(0, 5, 6), newest=6)
     assert not made.has(5)
