@@ -56,6 +56,19 @@ def test_rule_10_a_lane_is_told_between_two_epochs_and_of_the_newest_commit() ->
     assert desk.last(0, TakeCheckpoint).at.epoch == desk.number
 
 
+def test_the_first_checkpoint_of_a_run_comes_early() -> None:
+    desk = busy(checkpoint_every=300.0, first_checkpoint=15.0, announce=5.0)
+    assert desk.planner.next_tick(desk.now) == pytest.approx(10.0)
+    desk.tick(15.0)
+    desk.checkpoint(0)
+    desk.feed()
+    desk.report(0, rows=1)
+    desk.tick(290.0)
+    assert len(desk.heard(0, TakeCheckpoint)) == 0  # since it joined again
+    desk.tick(10.0)
+    assert len(desk.heard(0, TakeCheckpoint)) == 1
+
+
 def test_one_lane_after_the_other() -> None:
     desk = busy(checkpoint_every=60.0, announce=0.0)
     desk.feed(lane=1)

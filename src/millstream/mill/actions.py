@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_bytes: int = 128 << 20
     linger: float = 0.0  # seconds between the beginnings of two epochs, at least
     checkpoint_every: float = 300.0
+    first_checkpoint: float = math.inf  # seconds after the start, if that is earlier
     checkpoint_rows: int = 1_000_000  # changed since the last one
     checkpoint_bytes: int = 256 << 20
     announce: float = 5.0  # seconds before a checkpoint in which dirty pages are written back in idle moments

@@ -194,7 +194,7 @@ class Planner:
     def on_returned(self, connection: int, returned: Returned, at: Moment) -> list[Action]:
         """A lane has written back. That frees nothing: Spark may take another attempt's (rule 14)."""
         if (seat := self._by_connection.get(connection)) is not None:
-            seat.checkpointed = at.seconds
+            seat.checkpointed, seat.young = at.seconds, False
         return []
 
     # Events from the ends.

@@ -28,6 +28,7 @@ class Seat:
         self.checkpointing: Identity | None = None  # told to checkpoint; it will return and join again
         self.announced = False
         self.checkpointed = began  # when it last did
+        self.young = True  # it has not done so in this run
         self.rows = self.size = 0  # changed since
         self.segment = ""  # that its frames go to
         self.losses: list[float] = []
@@ -95,10 +96,14 @@ class Seat:
         while self.redo and self.redo[0].epoch <= upto:
             self.redo.popleft()
 
+    def due_after(self, settings: Settings) -> float:
+        """Seconds from one checkpoint to the next. The first of a run comes early: Java is cold then, and takes four times as long."""
+        return min(settings.first_checkpoint, settings.checkpoint_every) if self.young else settings.checkpoint_every
+
     def wants_checkpoint(self, settings: Settings, now: float) -> bool:
         """Also once more after the last change: before that, the journal keeps rows and commits that only one checkpoint has."""
         return bool(self.redo) and (
-            now - self.checkpointed >= settings.checkpoint_every
+            now - self.checkpointed >= self.due_after(settings)
             or self.rows >= settings.checkpoint_rows
             or self.size >= settings.checkpoint_bytes
         )
@@ -107,7 +112,7 @@ class Seat:
         if self.announced or self.rows == 0:
             return False
         return (
-            now - self.checkpointed >= settings.checkpoint_every - settings.announce
+            now - self.checkpointed >= self.due_after(settings) - settings.announce
             or self.rows >= settings.checkpoint_rows * 0.9
             or self.size >= settings.checkpoint_bytes * 0.9
         )

@@ -35,7 +35,7 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
             waits.append(1.0)  # somebody may have to be told
         elif seat.redo:
             announce = 0 if seat.announced or not seat.rows else told.announce
-            waits.append(seat.checkpointed + told.checkpoint_every - announce - at.seconds)
+            waits.append(seat.checkpointed + seat.due_after(told) - announce - at.seconds)
     return min((wait for wait in waits if wait > 0), default=None)
 
 

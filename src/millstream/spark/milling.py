@@ -35,6 +35,7 @@ from millstream.spark.options import Options
 from millstream.targets.checks import Ends
 from millstream.timestamp import SECOND, Timestamp
 
+FIRST_CHECKPOINT = 15.0  # seconds after a start
 MAX_RESTARTS = 5  # of a lane's query, within
 RESTARTS_WITHIN = 60.0  # seconds
 
@@ -224,6 +225,7 @@ def _settings(options: Options) -> Settings:
         max_bytes=options.max_bytes_per_epoch,
         linger=options.linger / SECOND,
         checkpoint_every=options.checkpoint_every / SECOND,
+        first_checkpoint=FIRST_CHECKPOINT,
         lane_timeout=options.lane_timeout / SECOND,
         backlog_records=4 * options.max_records_per_epoch,
         backlog_bytes=4 * options.max_bytes_per_epoch,
