@@ -70,6 +70,15 @@ def test_what_fits_is_let_through_and_nothing_is_changed(made: Made) -> None:
     assert made.files() == before
 
 
+def test_a_log_that_was_only_begun_has_nothing(made: Made) -> None:
+    """A start that met a full disk, or a kill, had made its folder and no entry."""
+    shutil.rmtree(made.folder.log)
+    (made.folder.log / "_delta_log").mkdir(parents=True)
+    assert Ends.of(made.folder, made.graph).log == 0
+    with pytest.raises(LogError, match=r"the log .*log ends with epoch 0, but the commits say that it had 7"):
+        made.journal.check()
+
+
 @pytest.mark.parametrize("name", ["function", "files"])
 @pytest.mark.parametrize(
     ("position", "open", "message"),

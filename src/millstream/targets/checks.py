@@ -9,8 +9,10 @@ from millstream.core.ledger import Ledger
 from millstream.delivery import Delivery, DeltaTarget, FileTarget
 from millstream.journal.disk import LocalDisk
 from millstream.log.checks import check_position
+from millstream.log.entries import ENTRIES
 from millstream.log.folder import Folder
 from millstream.log.history import position_of
+from millstream.log.snapshot import newest_version
 from millstream.targets.driver import driver_target
 from millstream.targets.steps import FoundSteps, check_steps, find_steps
 
@@ -24,8 +26,9 @@ class Ends:
 
     @classmethod
     def of(cls, folder: Folder, graph: Graph) -> Ends:
-        log = position_of(LocalDisk(folder.log)).upto if (folder.log / "_delta_log").exists() else 0
-        return cls(log, {name: find_steps(folder.delivery(name)) for name in graph.deliveries})
+        log = LocalDisk(folder.log)
+        made = (folder.log / ENTRIES).exists() and newest_version(log) >= 0  # whoever began to make it may have died, or met a full disk
+        return cls(position_of(log).upto if made else 0, {name: find_steps(folder.delivery(name)) for name in graph.deliveries})
 
     def check(self, folder: Folder, graph: Graph, ledger: Ledger) -> None:
         """Refuse what is from another copy than the commits. Delta tables outside say by themselves how far they are, later."""
