@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.core.ledger import Checkpoint
-from millstream.mill.actions import Close, End, Look
+from millstream.mill.actions import Close, End, Look, Warn
 from millstream.mill.messages import GoAway, Run, TakeCheckpoint, Welcome, WriteBack
 from tests.mill.desk import Desk, identity, redo_epochs
 
@@ -198,6 +198,19 @@ def test_the_last_commit_has_what_joins_proved_and_where_log_and_deliveries_are(
     assert [desk.last(lane, GoAway) for lane in (0, 1)] == [GoAway(), GoAway()]
     desk.tick(100.0)
     assert desk.number == before + 1
+
+
+def test_lanes_that_were_sent_away_are_not_missed() -> None:
+    """Seed 392 of the simulation: a run that had closed and took a while to end was told that its lanes were lost."""
+    desk = busy()
+    desk.act(desk.planner.on_stop(desk.now))
+    desk.checkpoint(0)
+    desk.act(desk.planner.on_close(desk.now))
+    for lane in (0, 1):
+        desk.lose(lane)
+    for _ in range(70):
+        desk.tick(10.0)
+    assert desk.asked_for(Warn) == desk.asked_for(End) == []
 
 
 def test_a_close_waits_for_the_open_epoch() -> None:

@@ -223,7 +223,8 @@ class Planner:
         return []
 
     def on_tick(self, at: Moment) -> list[Action]:
-        return watch(self, at) + self._fold() + self._go_on(at)
+        watched = [] if self._over else watch(self, at)  # lanes that were sent away are not missed
+        return watched + self._fold() + self._go_on(at)
 
     def on_stop(self, at: Moment) -> list[Action]:
         """The open epoch is committed, then every lane checkpoints; the backlog stays."""
