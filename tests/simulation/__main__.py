@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.simulation.world import simulate
+from tests.simulation.play import simulate
 
 
 def main() -> int:

@@ -11,12 +11,13 @@ from millstream.core.planning import Backlog
 from millstream.journal import opening
 from millstream.journal.commits import COMMITS, Commits, Snapshot
 from millstream.journal.errors import explained, refusal
-from millstream.mill.actions import Look
+from millstream.mill import planner
+from millstream.mill.actions import End, Look
 from millstream.mill.lane import Lane
 from millstream.mill.opened import Opened
 from millstream.mill.planner import Planner
 from millstream.mill.seats import Seat
-from tests.simulation import driver, spark
+from tests.simulation import desk, spark
 
 Patch = tuple[Any, str, Any]
 
@@ -134,6 +135,22 @@ def return_when_the_planner_is_lost() -> list[Patch]:
     return [(spark.Attempt, "fail", fail)]
 
 
+def join_again_in_the_same_attempt() -> list[Patch]:
+    """With all that it holds, under a number that the planner takes for a new one."""
+    original = spark.Attempt.fail
+
+    def fail(self: spark.Attempt, *, lossy: bool = False) -> None:
+        found_closed = self.connection is not None and not self.connection.planner_open and self.run.process.alive
+        if not self.process.alive or self.over or not found_closed:
+            original(self, lossy=lossy)
+        else:
+            self.run.attempts += 1
+            self.id, self.connection = self.run.attempts, None
+            self.process.lane.own = self.process.lane.state.at
+
+    return [(spark.Attempt, "fail", fail)]
+
+
 def redo_skips_an_epoch() -> list[Patch]:
     original = Seat.behind
     return [(Seat, "behind", lambda self, committed: original(self, committed)[1:])]
@@ -168,14 +185,14 @@ def reports_of_closed_connections() -> list[Patch]:
             self._by_connection[connection] = seat
         return actions
 
-    def drop(self: driver.Run, number: int) -> None:
+    def drop(self: desk.Desk, number: int) -> None:
         """The shell goes on listening, too."""
         connection = self.connections.get(number)
         if connection is not None and not connection.to_planner and not connection.lane_open:
             del self.connections[number]
             connection.close_by_planner(self.world)
 
-    return [(Planner, "on_lost", on_lost), (driver.Run, "_drop", drop)]
+    return [(Planner, "on_lost", on_lost), (desk.Desk, "drop", drop)]
 
 
 def an_abort_leaves_lanes_as_they_are() -> list[Patch]:
@@ -191,6 +208,28 @@ def an_abort_leaves_lanes_as_they_are() -> list[Patch]:
 
 def an_abort_loses_its_parts() -> list[Patch]:
     return [(Backlog, "give_back", lambda self, taken: None)]
+
+
+def wait_for_a_lane_that_hangs() -> list[Patch]:
+    original = planner.watch
+    return [(planner, "watch", lambda planner, at: [action for action in original(planner, at) if not isinstance(action, End)])]
+
+
+def any_word_of_a_lane_is_progress() -> list[Patch]:
+    def hear(self: Seat, busy: Any, now: float) -> None:
+        self.heard = self.at_hand_since = now
+        self.at_hand = busy.computation, busy.key
+
+    return [(Seat, "hear", hear)]
+
+
+def wait_for_a_lane_that_is_lost() -> list[Patch]:
+    original = planner.watch
+
+    def watch(planner: Planner, at: Any) -> list[Any]:
+        return [action for action in original(planner, at) if not (isinstance(action, End) and "waits for a slot" in action.message)]
+
+    return [(planner, "watch", watch)]
 
 
 def checkpoint_in_an_open_epoch() -> list[Patch]:
@@ -227,12 +266,12 @@ def held_rows_are_kept_by_epoch() -> list[Patch]:
 
 
 def blame_the_disk_without_a_look() -> list[Patch]:
-    original = driver.Run.act
+    original = desk.Desk.act
 
-    def act(self: driver.Run, actions: list[Any]) -> None:
+    def act(self: desk.Desk, actions: list[Any]) -> None:
         for action in actions:
             if isinstance(action, Look):
-                raise driver.Ended("Damage", action.otherwise)
+                raise desk.Ended("Damage", action.otherwise)
         original(self, actions)
 
-    return [(driver.Run, "act", act)]
+    return [(desk.Desk, "act", act)]

@@ -1,4 +1,4 @@
-"""Rules 13 to 19 of the protocol, and what else must hold, each broken by a patch of what keeps it."""
+"""Rules 13 to 15, 18 and 19 of the protocol, and what else must hold, each broken by a patch of what keeps it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from millstream.core import planning
 from millstream.core.graph import InputPlan
-from millstream.core.ledger import Ledger, Span
+from millstream.core.ledger import Identity, Ledger
+from millstream.core.pages import Pages
 from millstream.core.planning import Backlog
 from millstream.errors import MillstreamError
 from millstream.journal import opening
@@ -18,35 +19,33 @@ from millstream.journal.names import ByThread, maker_of
 from millstream.journal.notes import Notes
 from millstream.journal.segments import SegmentWriter
 from millstream.mill import pending, retention
+from millstream.mill.actions import Send
+from millstream.mill.messages import TakeCheckpoint
 from millstream.mill.opened import Opened
 from millstream.mill.pending import Pending
 from millstream.mill.planner import Planner
-from millstream.targets.delivery import DeliveryMachine
-from millstream.writer.log_output import LogOutput
-from tests.simulation import driver, inputs, outputs
+from tests.simulation import desk, inputs
 from tests.simulation.broken import Patch, without_fsync_of_folder
-from tests.writer.memory_table import MemoryTable
 
 
 def remove_before_the_commit() -> list[Patch]:
-    original = driver.Run._write
+    original = desk.Desk.write
 
-    def write(self: driver.Run, commit: Any) -> Any:
+    def write(self: desk.Desk, commit: Any) -> Any:
         if commit.free is not None:
-            self._remove(commit.free.segments, commit.free.notes)
+            self.remove(commit.free.segments, commit.free.notes)
         return original(self, commit)
 
-    return [(driver.Run, "_write", write)]
+    return [(desk.Desk, "write", write)]
 
 
 def sweep_without_a_commit() -> list[Patch]:
-    def look(self: driver.Run) -> None:
-        assert self.planner is not None
+    def look(self: desk.Desk) -> None:
         found, now = find_leftovers(self.world.disk, self.planner.ledger), self.world.moment().clock
         orphans = retention.free_orphans(found, self.planner.ledger, named=(), before=now)
-        self._remove(orphans.segments, orphans.notes)
+        self.remove(orphans.segments, orphans.notes)
 
-    return [(driver.Run, "look_for_leftovers", look)]
+    return [(desk.Desk, "look_for_leftovers", look)]
 
 
 def sweep_what_is_not_named_yet() -> list[Patch]:
@@ -97,7 +96,25 @@ def free_what_was_written_back() -> list[Patch]:
 
 
 def no_sync_of_the_checkpoint() -> list[Patch]:
-    return [(driver.Run, "sync_checkpoint", lambda self, lane: None)]
+    return [(desk.Desk, "sync_checkpoint", lambda self, lane: None)]
+
+
+def checkpoint_before_the_last_is_proved() -> list[Patch]:
+    def checkpoints(self: Planner, at: Any) -> list[Any]:
+        actions: list[Any] = []
+        busy = any(seat.checkpointing is not None for seat in self.seats)
+        for seat in self.seats:
+            if not seat.here:
+                continue
+            assert seat.connection is not None
+            if not seat.is_safe if self._stopping else not busy and seat.wants_checkpoint(self.settings, at.seconds):
+                busy = True
+                redo = seat.behind(self.ledger.number)
+                seat.checkpointing = Identity(self.ledger.number, self.ledger.id, str(seat.attempt))
+                actions.append(Send(seat.connection, TakeCheckpoint(seat.checkpointing, self.ledger.number, redo)))
+        return actions
+
+    return [(Planner, "_checkpoints", checkpoints)]
 
 
 def free_what_waits() -> list[Patch]:
@@ -126,52 +143,6 @@ def free_what_the_log_has_not() -> list[Patch]:
     return [(retention, "_is_free", is_free)]
 
 
-def the_log_counts_before_its_sync() -> list[Patch]:
-    def commit(self: MemoryTable, staged: Any, *, after: Any, to: int) -> Any:
-        original = self.versions[-1]
-        if original.upto != after.upto:
-            return None
-        self.versions.append(type(original)(to, [file.path for file in staged], durable=False))
-        return type(after)(len(self.versions) - 1, to)
-
-    return [(MemoryTable, "commit", commit)]
-
-
-def keep_as_the_newest_program_does() -> list[Patch]:
-    """Of what is behind, too."""
-    return [
-        (Ledger, "leaves_out", lambda self, stream, epoch: stream in self.plant.unkept),
-        (Ledger, "next_left_out", lambda self, stream, after: Span(0) if stream in self.plant.unkept else None),
-    ]
-
-
-def free_what_a_delivery_lacks() -> list[Patch]:
-    return [(Ledger, "has_upto", lambda self, delivery: self.number)]
-
-
-def write_to_the_log_wherever_it_is() -> list[Patch]:
-    original = LogOutput.commit
-
-    def commit(self: LogOutput, to: int) -> int:
-        self._at = self._table.position()
-        return original(self, to)
-
-    return [(LogOutput, "commit", commit)]
-
-
-def call_without_a_look() -> list[Patch]:
-    return [(outputs.Reading, "still_owner", lambda self: True)]
-
-
-def a_step_without_its_range() -> list[Patch]:
-    original = DeliveryMachine._repeat
-
-    def repeat(self: DeliveryMachine, step: Any) -> Any:
-        return original(self, type(step)(step.k, step.a, max(step.b, self._lacking.known)))
-
-    return [(DeliveryMachine, "_repeat", repeat)]
-
-
 def take_notes_in_any_order() -> list[Patch]:
     def following(self: Notes, injector: str, after_batch: int) -> Any:
         names = [name for name in self.names(injector) if int(name.rpartition("/")[2].partition("-")[0]) > after_batch]
@@ -198,6 +169,13 @@ def take_a_note_twice() -> list[Patch]:
         return original(self, fed, ledger, at)
 
     return [(Pending, "feed", feed)]
+
+
+def a_note_is_known_before_its_sync() -> list[Patch]:
+    def known(self: Notes, injector: str, batch: int) -> bool:
+        return any(name.startswith(f"{injector}/{batch:012d}-") for name in self.names(injector))
+
+    return [(Notes, "known", known)]
 
 
 def no_sync_of_what_spark_planned() -> list[Patch]:
@@ -281,6 +259,16 @@ def parts_taken_twice() -> list[Patch]:
 
 def forget_what_waits_for_others() -> list[Patch]:
     return [(Backlog, "oldest", lambda self: {})]
+
+
+def a_page_goes_without_being_written() -> list[Patch]:
+    original = Pages.let_go_encoded
+
+    def let_go_encoded(self: Pages, number: int) -> None:
+        self.dirty.discard(number)
+        original(self, number)
+
+    return [(Pages, "let_go_encoded", let_go_encoded)]
 
 
 def frames_named_and_freed_at_once() -> list[Patch]:

@@ -1,8 +1,7 @@
-"""A run: the shell around the planner, as `millstream.mill.driving` and the run on Spark have it, without threads."""
+"""A run: its planner and all that it starts around it, as the run on Spark does, from its first commit to its end."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,32 +11,23 @@ from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger
 from millstream.errors import MillstreamError
 from millstream.journal import opening
-from millstream.journal.commits import Commits, Snapshot
-from millstream.journal.leftovers import find_leftovers, journal_folders, sweep_asides
+from millstream.journal.commits import Commits
+from millstream.journal.leftovers import journal_folders, sweep_asides
 from millstream.journal.notes import Notes
-from millstream.journal.ownership import Ownership
-from millstream.journal.segments import segment_path
-from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Warn, Write
+from millstream.mill.actions import Settings
 from millstream.mill.beginning import plant_of, rows_to_redo
-from millstream.mill.messages import Busy, Failed, Join, Report, Returned, Welcome, decode_from_lane, encode_message
 from millstream.mill.planner import Planner, first_commit
 from millstream.timestamp import HOUR
+from tests.simulation.deliveries import SimDelivery
+from tests.simulation.desk import Desk, Ended
 from tests.simulation.inputs import SparkInput, ValuesInput
-from tests.simulation.outputs import SimDelivery, SimWriter
-from tests.simulation.spark import Attempt, Connection, Query, describe
+from tests.simulation.scene import Kind
+from tests.simulation.spark import Query
+from tests.simulation.turns import Event
+from tests.simulation.writer import SimWriter
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Event, World
-
-PlannerEvent = Callable[[Planner, Moment], list[Action]]
-
-
-class Ended(Exception):
-    """The run ends."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}")
-        self.kind, self.message = kind, message
+    from tests.simulation.world import World
 
 
 class DriverProcess:
@@ -51,6 +41,9 @@ class DriverProcess:
             self.run.gone(lossy=True)
 
 
+NEVER = 1e12  # seconds
+
+
 def settings_of(world: World) -> Settings:
     choose = world.rng.choice
     drawn = Settings(
@@ -59,7 +52,7 @@ def settings_of(world: World) -> Settings:
         checkpoint_every=choose((2.0, 20.0, 300.0)),
         checkpoint_rows=choose((3, 10, 1_000)),
         announce=choose((0.5, 5.0)),
-        lane_timeout=1e12,
+        lane_timeout=choose((NEVER, NEVER, 20.0, 100.0)),
         backlog_records=choose((4, 20, 1_000)),
         fold_every=choose((2, 5, 20)),
         positions_every=choose((0.0, 0.5, 1.0)),
@@ -80,14 +73,9 @@ class Run:
         self.graph: Graph = world.scene.graph(program)
         self.commits = Commits(world.disk)
         self.notes = Notes(world.disk)
-        self.planner: Planner | None = None
+        self._desk: Desk | None = None
         self.fence = 0
         self.attempts = 0
-        self.inbox: deque[tuple[str, PlannerEvent]] = deque()
-        self.connections: dict[int, Connection] = {}
-        self.greeting: list[Connection] = []
-        self._numbers = 0
-        self.chores: deque[tuple[str, Callable[[], None]]] = deque()
         self.queries: list[Query] = []
         self.values: list[ValuesInput] = []
         self.inputs: list[SparkInput] = []
@@ -96,16 +84,28 @@ class Run:
         self.settings = settings_of(world)
         self._stop_said = self._close_said = self._calmly = False
 
+    @property
+    def desk(self) -> Desk:
+        """Once it is up."""
+        assert self._desk is not None
+        return self._desk
+
+    @property
+    def planner(self) -> Planner:
+        return self.desk.planner
+
+    @property
+    def has_lane_timeout(self) -> bool:
+        return self.settings.lane_timeout < NEVER
+
     # What can happen.
 
     def events(self) -> Iterator[Event]:
-        from tests.simulation.world import Event
-
         world, p = self.world, self.world.profile
         name, who = f"run {self.number}", ("planner", self.number)
 
         def event(weight: float, what: str, act: Callable[[], None]) -> Event:
-            return Event(weight, f"{name} {what}", who, self.process, lambda: self._guarded(act))
+            return Event(weight, f"{name} {what}", who, self.process, lambda: self.guarded(act))
 
         if p.kill_driver:
             yield Event(p.kill_driver * 0.3, f"{name} is killed", ("kill", self.number), self.process, lambda: self.process.die("killed"))
@@ -117,35 +117,7 @@ class Run:
         if self.state == "starting":
             yield event(3.0, "starts", self.start)
             return
-        planner = self.planner
-        assert planner is not None
-        yield event(1.0, "ticks", lambda: self.tell(lambda planner, at: []))
-        if self.inbox:
-            yield event(3.0, f"hears {self.inbox[0][0]}", self._hear_inbox)
-        for connection in list(self.connections.values()):
-            if connection.to_planner:
-                yield event(
-                    3.0, f"hears lane {connection.attempt.number} attempt {connection.attempt.id}", lambda c=connection: self._hear(c)
-                )
-            elif not connection.lane_open or not connection.planner_open:
-                label = f"finds the connection of lane {connection.attempt.number} attempt {connection.attempt.id} closed"
-                yield event(1.0, label, lambda c=connection: self._lost(c))
-        for connection in self.greeting:
-            attempt = connection.attempt
-            greet = Event(
-                2.0,
-                f"{name} greets lane {attempt.number} attempt {attempt.id}",
-                ("greet", self.number, connection.number),
-                self.process,
-                lambda c=connection: self._guarded(lambda: self._greet(c)),
-            )
-            yield greet
-        if self.chores:
-            label = f"{name} {self.chores[0][0]}"
-            yield Event(1.0, label, ("chores", self.number), self.process, lambda: self._guarded(self._do_chore))
-        else:
-            label, chores = f"{name} looks for what no commit names", ("chores", self.number)
-            yield Event(0.1, label, chores, self.process, lambda: self._guarded(self.look_for_leftovers))
+        yield from self.desk.events()
         for query in self.queries:
             yield from query.events()
         for source in (*self.values, *self.inputs):
@@ -156,30 +128,30 @@ class Run:
             yield from self.writer.events()
         if (p.stop or self.want_stop) and not self._stop_said:
             yield event(1.0 if self.want_stop else p.stop * 0.2, "is asked to stop", self._stop)
-        if planner.stopped and not self._close_said and self.ends_are_complete:
+        if self.planner.stopped and not self._close_said and self.ends_are_complete:
             yield event(2.0, "closes", self._close)
-        if self._close_said and planner.opened is None and not self.greeting:
+        if self._close_said and self.planner.opened is None and not self.desk.greeting:
             yield event(1.0, "has closed", self._closed)
 
     def _toggle(self) -> None:
         self.paused = not self.paused
 
     def describe(self) -> str:
-        planner = self.planner
-        if planner is None:
+        if self._desk is None:
             return f"run {self.number} {self.state}"
+        planner = self.planner
         seats = [f"{seat.lane}:{'here' if seat.here else 'away'}{'/ck' if seat.checkpointing else ''}" for seat in planner.seats]
-        deliveries = {d.name: (d.position, str(d._machine.state)) for d in self.deliveries}
+        deliveries = [delivery.describe() for delivery in self.deliveries]
         opened = planner.opened and (planner.opened.epoch, planner.opened.lanes, sorted(planner.opened.reports))
         return (
             f"run {self.number} {self.state} program {self.program}, epoch {planner.ledger.number}, backlog {planner.backlog.records}, "
             f"open {opened}, seats {seats}, idle {planner.idle}, drained {planner.drained}, sources "
             f"{ {n: (s.position, s.batch, s.finished) for n, s in planner.pending.sources.items()} }, "
-            f"log {self.writer and self.writer.position}, deliveries {deliveries}, ends {self.ends_are_complete}, "
+            f"writer {self.writer and self.writer.describe()}, deliveries {deliveries}, ends {self.ends_are_complete}, "
             f"stopping {self._stop_said} closing {self._close_said}, lw {planner.ledger.low_watermarks}"
         )
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def guarded(self, act: Callable[[], None]) -> None:
         """What the shell meets ends the run; whether it may is for the laws to say."""
         try:
             act()
@@ -199,8 +171,8 @@ class Run:
 
     def gone(self, *, lossy: bool) -> None:
         """Its process is no more: connections close, its SparkContext goes, tasks fail; some live on for a while."""
-        for connection in (*self.connections.values(), *self.greeting):
-            connection.close_by_planner(self.world)
+        if self._desk is not None:
+            self._desk.close()
         for attempt in self.world.attempts:
             if attempt.run is self and not attempt.over and self.world.rng.random() < 0.7:
                 attempt.process.die("its driver is gone")
@@ -209,6 +181,8 @@ class Run:
     def close_files(self) -> None:
         for delivery in self.deliveries:
             delivery.close()
+        if self.writer is not None:
+            self.writer.close()
 
     # The start.
 
@@ -226,7 +200,7 @@ class Run:
         ahead = world.rng.choice((0 * HOUR, HOUR))  # its clock may be: then it sweeps what others write just now
         sweep_asides(world.disk, journal_folders(world.disk), now=world.moment().clock + ahead)
         redo = rows_to_redo(self.commits, ledger, lanes=world.sizes.lanes)
-        self.planner = Planner(
+        planner = Planner(
             self.graph,
             ledger,
             settings=self.settings,
@@ -235,6 +209,7 @@ class Run:
             new_id=lambda: world.unique("c"),
             at=world.moment(),
         )
+        self._desk = Desk(self, planner)
         self.state = "up"
         self.queries = [Query(world, self, lane) for lane in range(world.sizes.lanes)]
         for name in self.graph.injections:
@@ -245,126 +220,8 @@ class Run:
                 self.inputs.append(SparkInput(world, self, world.inputs[name]))
             else:
                 self.values.append(ValuesInput(world, self, name))
-        self.deliveries = [SimDelivery(world, self, name) for name in self.graph.deliveries]
+        self.deliveries = [SimDelivery(world, self, each) for each in world.scene.deliveries(self.program, Kind.FUNCTION)]
         self.writer = SimWriter(world, self)
-
-    # Events of the planner.
-
-    def connect(self, attempt: Attempt) -> Connection:
-        self._numbers += 1
-        connection = Connection(self._numbers, attempt)
-        self.greeting.append(connection)
-        return connection
-
-    def tell(self, event: PlannerEvent) -> None:
-        planner = self.planner
-        assert planner is not None
-        self.act(event(planner, self.world.moment()))
-        self.act(planner.on_tick(self.world.moment()))
-
-    def _hear_inbox(self) -> None:
-        _, event = self.inbox.popleft()
-        self.tell(event)
-
-    def feed(self, fed: Fed) -> None:
-        self.inbox.append((f"what {fed.injector} fed", lambda planner, at: planner.on_fed(fed, at)))
-
-    def _hear(self, connection: Connection) -> None:
-        said = decode_from_lane(connection.to_planner.popleft())
-        number = connection.number
-        self.world.say(f"  {type(said).__name__} {describe(said)}")
-        match said:
-            case Report():
-                self.tell(lambda planner, at: planner.on_report(number, said, at))
-            case Failed():
-                self.tell(lambda planner, at: planner.on_failed(number, said, at))
-            case Busy():
-                self.tell(lambda planner, at: planner.on_busy(number, said, at))
-            case Returned():
-                self.tell(lambda planner, at: planner.on_returned(number, said, at))
-            case _:
-                raise AssertionError(f"a lane said {said} where it should not")
-
-    def _lost(self, connection: Connection) -> None:
-        self._drop(connection.number)
-        self.tell(lambda planner, at: planner.on_lost(connection.number, at))
-
-    def _drop(self, number: int) -> None:
-        connection = self.connections.pop(number, None)
-        if connection is not None:
-            connection.close_by_planner(self.world)
-
-    def sync_checkpoint(self, lane: int) -> None:
-        """What Spark has written of a lane's checkpoint, files and folders (rule 14)."""
-        folder = self.world.lanes[lane]
-        folder.durable = len(folder.batches)
-
-    def _greet(self, connection: Connection) -> None:
-        """The thread that lets a lane in: looks at the journal first."""
-        self.greeting.remove(connection)
-        if not connection.to_planner:
-            connection.close_by_planner(self.world)
-            return
-        join = decode_from_lane(connection.to_planner.popleft())
-        assert isinstance(join, Join)
-        self.sync_checkpoint(join.lane)
-        planner = self.planner
-        assert planner is not None
-        epoch = join.state.at.epoch
-        commit = self.commits.id_of(epoch) if epoch else None
-
-        def event(planner: Planner, at: Moment) -> list[Action]:
-            self.connections[connection.number] = connection
-            actions = planner.on_join(connection.number, join, commit, at)
-            for action in actions:
-                if isinstance(action, Send) and action.connection == connection.number and isinstance(action.message, Welcome):
-                    folder = self.world.lanes[join.lane]
-                    folder.proved = max(folder.proved, connection.attempt.base)
-                    self.world.oracle.welcomed(self, join, action.message)
-            return actions
-
-        self.inbox.append((f"lane {join.lane} attempt {join.attempt} with the state of epoch {epoch}", event))
-
-    def act(self, actions: list[Action]) -> None:
-        todo = deque(actions)
-        planner, world = self.planner, self.world
-        assert planner is not None
-        while todo:
-            match todo.popleft():
-                case Send(number, message):
-                    connection = self.connections.get(number)
-                    if connection is not None and connection.planner_open:
-                        world.say(f"  sends {type(message).__name__} to lane {connection.attempt.number}: {describe(message)}")
-                        connection.to_lane.append(encode_message(message))
-                case Close(number):
-                    world.say(f"  closes connection {number}")
-                    self._drop(number)
-                case Write(commit):
-                    todo.extend(self._write(commit))
-                case Remove(segments, notes):
-                    self.chores.append((f"removes {segments} {notes}", lambda s=segments, n=notes: self._remove(s, n)))
-                case Fold(_, needed):
-                    snapshot = Snapshot.of(planner.ledger)
-                    self.chores.append((f"folds {snapshot.number}, needed from {needed}", lambda s=snapshot, n=needed: self._fold(s, n)))
-                case Look(otherwise):
-                    if not Ownership(self.commits, self.fence, lambda: planner.ledger.number)():
-                        raise Ended("Fenced", "a newer run owns the folder; this one stops")
-                    raise Ended("Damage", otherwise)
-                case End(kind, message):
-                    raise Ended(kind, message)
-                case Warn(_):
-                    pass
-
-    def _write(self, commit: Commit) -> list[Action]:
-        planner, world = self.planner, self.world
-        assert planner is not None
-        if not self.commits.create(commit):
-            return planner.on_taken()
-        world.say(f"  commit {commit.number} {commit.id}: took {commit.took} {_summary(commit)}")
-        world.oracle.committed(self, commit)
-        actions = planner.on_committed(world.moment())
-        self.told_of(commit)
-        return actions
 
     def told_of(self, commit: Commit) -> None:
         for delivery in self.deliveries:
@@ -372,44 +229,19 @@ class Run:
         if self.writer is not None:
             self.writer.notify(commit)
 
-    # Beside it.
-
-    def _do_chore(self) -> None:
-        self.chores.popleft()[1]()
-
-    def _remove(self, segments: list[str], notes: list[str]) -> None:
-        for segment in segments:
-            self.world.disk.forget(segment_path(segment))
-            self.world.disk.remove(segment_path(segment))
-        for note in notes:
-            self.notes.remove(note)
-        self.world.oracle.check_needed()
-
-    def look_for_leftovers(self) -> None:
-        planner = self.planner
-        assert planner is not None
-        found = find_leftovers(self.world.disk, planner.ledger)
-        self.inbox.append(("what no commit names", lambda planner, at: planner.on_leftovers(found, at)))
-
-    def _fold(self, snapshot: Snapshot, needed_from: int) -> None:
-        self.commits.compact(snapshot)
-        self.commits.drop_merged(needed_from)
-
     # The end.
 
     def _stop(self) -> None:
         self._stop_said = True
-        self.tell(lambda planner, at: planner.on_stop(at))
+        self.desk.tell(lambda planner, at: planner.on_stop(at))
 
     def _close(self) -> None:
         self._close_said = True
         self._calmly = self.world.profile.fall_back == 0  # else Spark may fall back before the last lane is gone
-        self.tell(lambda planner, at: planner.on_close(at))
+        self.desk.tell(lambda planner, at: planner.on_close(at))
 
     def _closed(self) -> None:
-        planner = self.planner
-        assert planner is not None
-        if not planner._over:
+        if not self.planner._over:
             return
         self.world.clean = self.fence if self._calmly and self.fence == self.world.oracle.ledger.fence else None
         self.end(None)
@@ -420,22 +252,16 @@ class Run:
 
     @property
     def is_drained(self) -> bool:
-        return self.planner is not None and not self.inbox and self.planner.drained
+        return self._desk is not None and not self.desk.inbox and self.planner.drained
 
     @property
     def ends_are_complete(self) -> bool:
         """Log and deliveries have everything that was committed."""
-        assert self.planner is not None
-        oracle, upto = self.world.oracle, self.planner.ledger.number
+        records, writer, upto = self.world.oracle.records, self.writer, self.planner.ledger.number
         return (
-            not self.inbox
-            and self.writer is not None
-            and self.writer.position >= oracle.last_records(upto)
-            and all(delivery.position >= oracle.last_records(upto, delivery.stream) for delivery in self.deliveries)
+            not self.desk.inbox
+            and writer is not None
+            and writer.position() >= self.world.oracle.ends.last_kept(upto)
+            and all(writer.position(name) >= records.last(upto, delivery.stream) for name, delivery in writer.deliveries.items())
+            and all(delivery.position >= records.last(upto, delivery.stream) for delivery in self.deliveries)
         )
-
-
-def _summary(commit: Commit) -> str:
-    found = [f"{frame.segment}@{frame.lane}:{len(frame.parts)}{'+rows' if frame.rows else ''}" for frame in commit.frames]
-    more = {name: getattr(commit, name) for name in ("checkpoints", "logged", "delivered", "free") if getattr(commit, name)}
-    return f"frames {found} {more}"

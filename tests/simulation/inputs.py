@@ -18,10 +18,11 @@ from millstream.mill import noted
 from millstream.mill.actions import Fed
 from millstream.timestamp import Timestamp
 from tests.simulation.scene import Entry
+from tests.simulation.turns import Event
 
 if TYPE_CHECKING:
     from tests.simulation.driver import Run
-    from tests.simulation.world import Event, World
+    from tests.simulation.world import World
 
 
 def columns_of(entries: Sequence[tuple[int, Entry]]) -> Columns:
@@ -45,7 +46,6 @@ class ValuesInput:
 
     def __init__(self, world: World, run: Run, name: str) -> None:
         self.world, self.run, self.name = world, run, name
-        assert run.planner is not None
         known = run.planner.ledger.sources.get(name)
         self.position = 0 if known is None else known.position
         self._dealer = Dealer(run.graph, Lanes(world.sizes.buckets, world.sizes.lanes))
@@ -54,19 +54,17 @@ class ValuesInput:
         self._ended = False
 
     def events(self) -> Iterator[Event]:
-        from tests.simulation.world import Event
-
         planner = self.run.planner
-        if not self._ended and not self.run.stopping and planner is not None and planner.has_room:
+        if not self._ended and not self.run.stopping and planner.has_room:
             name = f"run {self.run.number} takes values of {self.name} from {self.position}"
-            yield Event(1.0, name, ("values", self.run.number, self.name), self.run.process, lambda: self.run._guarded(self._take))
+            yield Event(1.0, name, ("values", self.run.number, self.name), self.run.process, lambda: self.run.guarded(self._take))
 
     def _take(self) -> None:
         entries = self.world.scene.sources[self.name]
         some = list(enumerate(entries))[self.position : self.position + self.world.rng.choice((1, 2, 4, 9))]
         if not some:
             self._ended = True
-            self.run.feed(Fed(self.name, [], {}, position=self.position, finished=True))
+            self.run.desk.feed(Fed(self.name, [], {}, position=self.position, finished=True))
             return
         columns = columns_of(some)
         dealt = self._dealer.deal(self.name, self.name, 0, columns, lane=NO_LANE)
@@ -74,7 +72,7 @@ class ValuesInput:
         if frames:
             self._segments = [frames[0].segment]
         self.position += len(some)
-        self.run.feed(Fed(self.name, frames, marks_of(some), len(columns), 0, self.position, open_segments=self._segments))
+        self.run.desk.feed(Fed(self.name, frames, marks_of(some), len(columns), 0, self.position, open_segments=self._segments))
 
 
 class SparkInputFolder:
@@ -111,11 +109,9 @@ class SparkInput:
             world.say(f"the query of {folder.name} falls back to batch {folder.done}")
 
     def events(self) -> Iterator[Event]:
-        from tests.simulation.world import Event
-
         folder, run = self.folder, self.run
         planner = run.planner
-        if planner is None or self._finished:
+        if self._finished:
             return
         who, name = ("inject", run.number, folder.name), f"run {run.number} query of {folder.name}"
         entries = self.world.scene.sources[folder.name]
@@ -125,12 +121,12 @@ class SparkInput:
             if begun < len(entries) and not run.stopping and planner.has_room:
                 yield Event(1.0, f"{name} plans batch {batch}", who, run.process, lambda: self._plan(begun))
         elif self._ran != batch:
-            yield Event(2.0, f"{name} runs batch {batch}", who, run.process, lambda: run._guarded(lambda: self._run(batch)))
+            yield Event(2.0, f"{name} runs batch {batch}", who, run.process, lambda: run.guarded(lambda: self._run(batch)))
         else:
             yield Event(2.0, f"{name} is done with batch {batch}", who, run.process, lambda: self._done(batch))
         looks = ("looks", run.number, folder.name)
         often = 0.05 if self.world.profile.lazy_notes else 0.5
-        yield Event(often, f"run {run.number} looks for notes of {folder.name}", looks, run.process, lambda: run._guarded(self._look))
+        yield Event(often, f"run {run.number} looks for notes of {folder.name}", looks, run.process, lambda: run.guarded(self._look))
         source = planner.pending.sources.get(folder.name)
         complete = folder.done == len(folder.offsets) and (folder.offsets[-1] if folder.offsets else 0) == len(entries)
         if complete and (source.batch if source else -1) == folder.done - 1 and not run.stopping:
@@ -177,7 +173,6 @@ class SparkInput:
 
     def _look(self) -> None:
         run, name = self.run, self.folder.name
-        assert run.planner is not None
         sources = run.planner.pending.sources
         taken = sources[name].batch if name in sources else -1
         while (note := run.notes.next(name, taken)) is not None:
@@ -191,8 +186,8 @@ class SparkInput:
                 if is_taken(note.name, run.planner.ledger):
                     return
                 raise
-            run.feed(Fed(name, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
+            run.desk.feed(Fed(name, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
 
     def _end(self) -> None:
         self._finished = True
-        self.run.feed(Fed(self.folder.name, [], {}, finished=True))
+        self.run.desk.feed(Fed(self.folder.name, [], {}, finished=True))

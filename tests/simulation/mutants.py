@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulation import broken, broken_ends
+from tests.simulation import broken, broken_ends, broken_outputs
 from tests.simulation.broken import Patch
-from tests.simulation.world import CALM, USUAL, Profile, simulate
+from tests.simulation.play import simulate
+from tests.simulation.profile import CALM, USUAL, Profile
 
 MAX_SEEDS = 1_000
 
@@ -74,10 +75,35 @@ NOTES = replace(USUAL, fall_back=0.6, kill_driver=0.8, power=0.3)
 LAZY = replace(NOTES, lazy_notes=True, kill_driver=2.0, power=0.0, power_at_step=0.0)
 ONLY = replace(CHECKPOINTS, swarm=False, kill_driver=0.0, power=0.0, fall_back=0.0, takeover=0.0, disk_full=0.0, sync_error=0.0)
 SYNCING = replace(ONLY, power=0.3, give_up=0.0, lose_result=0.0)
-GIVEN_UP = replace(ONLY, give_up=4.0, kill_lane=0.0, cut=0.0)
+# Two attempts return, Spark takes the first, and the next batch begins in the process of the second, whose pages lie otherwise:
+# rows came and went while the first ran, and the second knows only what was left of them.
+TWO_RESULTS = replace(
+    ONLY,
+    settings=(
+        ("checkpoint_rows", 5),
+        ("free_every", 0.0),
+        ("fold_every", 2),
+        ("backlog_records", 4),
+        ("positions_every", 1e3),
+        ("max_records", 2),
+    ),
+    sizes=(("buckets", 1), ("lanes", 1), ("rows_per_page", 1), ("pages_per_merge", 2), ("keys", 16)),
+    lose_result=2.0,
+    late_result=4.0,
+    give_up=0.0,
+    kill_lane=0.0,
+    cut=0.0,
+    hang=0.0,
+    stop=0.0,
+)
+HANGING = replace(LANES, hang=0.3, kill_driver=0.1, takeover=0.0, settings=(("lane_timeout", 20.0),))
+LITTLE_MEMORY = replace(USUAL, sizes=(("memory", 2_000), ("rows_per_page", 1)))
 ENDS = replace(RUNS, upkeep=0.6, kill_writer=0.6)
-
-FEW_KEYS = "two attempts hold the same rows there; their pages lie otherwise only with more keys than a scene has"
+TABLES = replace(ENDS, kinds=("table",))
+FILES = replace(ENDS, kinds=("files",), killed_at_step=0.01)
+UNSYNCED_NOTES = replace(LAZY, power=1.0, kill_driver=0.5, killed_at="sync notes/")
+IDLE = replace(FREEING, settings=(*FREEING.settings, ("checkpoint_every", 2.0)), late_result=1.0)
+NOT_KEPT = replace(FREEING, unkept=True, kill_driver=0.5)
 
 MUTANTS = [
     Mutant("1", "first commits of fences are merged away", broken.forget_first_commits, RUNS),
@@ -89,6 +115,7 @@ MUTANTS = [
     Mutant("4", "somebody is woken before the folder is synced", broken.wake_before_the_folder_is_synced, POWER),
     Mutant("5", "an older attempt is admitted", broken.admit_older_attempts, LANES),
     Mutant("6", "a lane that lost its planner returns normally", broken.return_when_the_planner_is_lost, LANES),
+    Mutant("6", "a lane that lost its planner joins again", broken.join_again_in_the_same_attempt, LANES),
     Mutant("7", "redo skips an epoch", broken.redo_skips_an_epoch, LANES),
     Mutant("7", "a plan does not name what to redo", broken.redo_only_at_the_join, LANES),
     Mutant("8", "a new attempt counts as the one that ran", broken.a_new_attempt_counts_as_the_one_that_ran, LANES),
@@ -96,9 +123,12 @@ MUTANTS = [
     Mutant("8", "reports of closed connections are read", broken.reports_of_closed_connections, LANES),
     Mutant("9", "an abort leaves lanes as they are", broken.an_abort_leaves_lanes_as_they_are, DEADLY),
     Mutant("9", "an abort loses its parts", broken.an_abort_loses_its_parts, DEADLY),
+    Mutant("9", "a lane that hangs is waited for", broken.wait_for_a_lane_that_hangs, HANGING),
+    Mutant("9", "any word of a lane is progress", broken.any_word_of_a_lane_is_progress, HANGING),
+    Mutant("9", "a lane that is lost is waited for", broken.wait_for_a_lane_that_is_lost, HANGING),
     Mutant("10", "a lane is told to checkpoint in an open epoch", broken.checkpoint_in_an_open_epoch, CHECKPOINTS),
     Mutant("11", "held rows are kept over any checkpoint", broken.held_rows_are_always_kept, CHECKPOINTS),
-    Mutant("11", "held rows are kept by epoch", broken.held_rows_are_kept_by_epoch, GIVEN_UP, unseen=FEW_KEYS),
+    Mutant("11", "held rows are kept by epoch", broken.held_rows_are_kept_by_epoch, TWO_RESULTS),
     Mutant("12", "the disk is blamed without a look for newer commits", broken.blame_the_disk_without_a_look, RUNS),
     Mutant("13", "removed before the commit that says so", broken_ends.remove_before_the_commit, replace(RUNS, fall_back=0.5)),
     Mutant("13", "orphans are removed without a commit", broken_ends.sweep_without_a_commit, SWEEPING_RUNS),
@@ -108,21 +138,35 @@ MUTANTS = [
     Mutant("14", "free is what the join has, not the batch before", broken_ends.free_what_the_join_has, CHECKPOINTS),
     Mutant("14", "written back is free", broken_ends.free_what_was_written_back, CHECKPOINTS),
     Mutant("14", "Spark's checkpoint is not synced at the join", broken_ends.no_sync_of_the_checkpoint, SYNCING),
+    Mutant("14", "one more checkpoint before the last is proved", broken_ends.checkpoint_before_the_last_is_proved, IDLE),
     Mutant("15", "free though parts wait", broken_ends.free_what_waits, CHECKPOINTS),
     Mutant("15", "free though the log lacks it", broken_ends.free_what_the_log_has_not, CHECKPOINTS),
     Mutant(
         "15",
         "the log counts before it is synced",
-        broken_ends.the_log_counts_before_its_sync,
+        broken_outputs.the_log_counts_before_its_sync,
         FREED_AT_ONCE_BY_POWER,
     ),
-    Mutant("15", "free though a delivery lacks it", broken_ends.free_what_a_delivery_lacks, FREEING),
-    Mutant("15", "kept as the newest program says, not that of the epoch", broken_ends.keep_as_the_newest_program_does),
-    Mutant("16", "the log is written wherever it is", broken_ends.write_to_the_log_wherever_it_is, ENDS),
-    Mutant("17", "a target is called without a look", broken_ends.call_without_a_look, ENDS),
-    Mutant("17", "a step is repeated without its range", broken_ends.a_step_without_its_range, replace(USUAL, killed_at_step=0.03)),
+    Mutant("15", "free though a delivery lacks it", broken_outputs.free_what_a_delivery_lacks, NOT_KEPT),
+    Mutant("15", "commits go though a delivery lacks them", broken_outputs.drop_commits_that_a_delivery_lacks, NOT_KEPT),
+    Mutant("15", "kept is what the code says now", broken_outputs.kept_is_what_the_code_says_now, NOT_KEPT),
+    Mutant("15", "what is kept again was always kept", broken_outputs.what_is_kept_again_was_always_kept, NOT_KEPT),
+    Mutant("16", "the log is written wherever it is", broken_outputs.write_to_the_log_wherever_it_is, ENDS),
+    Mutant("16", "a table is written wherever it is", broken_outputs.write_to_a_table_wherever_it_is, TABLES),
+    Mutant("16", "writers of a table do not conflict", broken_outputs.every_writer_of_a_table_has_a_name_of_its_own, TABLES),
+    Mutant("16", "a table counts before it is synced", broken_outputs.a_table_counts_before_its_sync, replace(POWER, kinds=("table",))),
+    Mutant("17", "a target is called without a look", broken_outputs.call_without_a_look, ENDS),
+    Mutant("17", "files are renamed without a look", broken_outputs.rename_without_a_look, FILES),
+    Mutant("17", "a start forgets the open step", broken_outputs.forget_the_open_step, replace(USUAL, killed_at_step=0.03)),
+    Mutant("17", "a step is repeated without its range", broken_outputs.a_step_without_its_range, replace(USUAL, killed_at_step=0.03)),
     Mutant("18", "notes are taken in any order", broken_ends.take_notes_in_any_order, NOTES),
     Mutant("18", "a note is taken twice", broken_ends.take_a_note_twice, NOTES),
+    Mutant(
+        "18",
+        "a note is known before its sync",
+        broken_ends.a_note_is_known_before_its_sync,
+        replace(POWER, kill_driver=1.0, killed_at_step=0.03),
+    ),
     Mutant("18", "Spark's plan is not synced before the note", broken_ends.no_sync_of_what_spark_planned, replace(NOTES, power=1.0)),
     Mutant("18", "a note keeps the parts of another program", broken_ends.notes_as_another_program_dealt_them, LAZY),
     Mutant("19", "a report comes before the sync", broken_ends.report_before_the_sync, POWER),
@@ -134,6 +178,7 @@ MUTANTS = [
     Mutant("-", "readers by number", broken_ends.readers_by_number, USUAL),
     Mutant("-", "an epoch is due for an absent lane", broken_ends.due_for_absent_lanes, LANES),
     Mutant("-", "parts are taken twice", broken_ends.parts_taken_twice, USUAL),
+    Mutant("-", "a page goes without being written", broken_ends.a_page_goes_without_being_written, LITTLE_MEMORY),
     Mutant("-", "low watermarks forget what waits", broken_ends.forget_what_waits_for_others, LANES),
     Mutant("-", "a commit frees what it names", broken_ends.frames_named_and_freed_at_once, FREED_AT_ONCE),
     Mutant("-", "redo begins where commits are gone", broken_ends.redo_from_the_last_checkpoint, FREEING),

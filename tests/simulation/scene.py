@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,8 +11,9 @@ from typing import Any
 
 import millstream as ms
 from millstream.core.graph import Graph, compile_topology
-from tests.core.cases import SECOND, Case, Finish, Item, Promise, Send, case_of, fold
+from tests.core.cases import KEYS, SECOND, Case, Finish, Item, Promise, Send, Step, case_of, fold
 from tests.core.topologies import Adding, Rounds
+from tests.simulation.profile import Profile
 
 LONG_AFTER = 10**12
 
@@ -46,12 +48,15 @@ class Counted:
 
 
 class Probe(ms.Computation[Counted]):
-    """Counts the records of each key and passes on each of them. Comes and goes with the program, and does not repeat itself."""
+    """Counts the records of each key and passes on each of them. Comes and goes with the program, and does not repeat itself.
+
+    One that forgets keeps nothing of a key after a record with an odd number: its rows come and go.
+    """
 
     seen: ms.Output[Seen]
 
-    def __init__(self, *, poisoned: bool = False) -> None:
-        self.poisoned = poisoned
+    def __init__(self, *, forgets: bool = False, poisoned: bool = False) -> None:
+        self.forgets, self.poisoned = forgets, poisoned
 
     def process_record(self, record: ms.Record[Item]) -> None:
         if self.poisoned and record.value.number % 3 == 1:
@@ -60,6 +65,8 @@ class Probe(ms.Computation[Counted]):
         self.state.count += 1
         self.state.drawn = drawn
         self.seen.produce(Seen(item.number, item.weight, item.at, self.state.count, before, drawn), timestamp=record.timestamp)
+        if self.forgets and item.number % 2:
+            self.state.count = self.state.drawn = 0
 
 
 @dataclass(frozen=True)
@@ -69,17 +76,33 @@ class ProbeAt:
     name: str
     stream: str  # in0, n1 …
     by: int
+    forgets: bool = False
     poisoned: bool = False
+
+
+class Kind(enum.Enum):
+    """Who delivers, and to what."""
+
+    FUNCTION = "function"  # in the driver, in numbered steps
+    TABLE = "table"  # by the writer, with a position of its own in the table
+    FILES = "files"  # by the writer, in numbered steps
+
+
+@dataclass(frozen=True)
+class DeliveryOf:
+    name: str
+    stream: str
+    kind: Kind = Kind.FUNCTION
 
 
 @dataclass(frozen=True)
 class Program:
-    """The code of a run: all nodes of the case, probes before and after them, deliveries."""
+    """The code of a run: all nodes of the case, probes before and after them, deliveries, streams that are not kept."""
 
     before: tuple[ProbeAt, ...] = ()
     after: tuple[ProbeAt, ...] = ()
-    deliveries: tuple[tuple[str, str], ...] = ()  # name and stream
-    unkept: tuple[str, ...] = ()  # streams that the log leaves out
+    deliveries: tuple[DeliveryOf, ...] = ()
+    unkept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -93,33 +116,31 @@ class Entry:
 class Scene:
     """The case, the sources by injector, and the programs in the order in which they are started. The last one has no error."""
 
-    def __init__(self, rng: random.Random, keeping: random.Random) -> None:
-        """`keeping` draws what the log leaves out: half of all scenes change their mind about that from start to start."""
-        self.case = _small(rng)
+    def __init__(self, rng: random.Random, profile: Profile, *, keys: int) -> None:
+        self.case = _small(rng, keys)
         self._graphs: dict[int, Graph] = {}
         self.said = {f"{name}.sums": said for name, said in fold(self.case).items()}
         self.sources = {f"in{n}": _entries(self.case, n) for n in range(self.case.injectors)}
         streams = [*self.sources, *(f"n{n}" for n in range(len(self.case.nodes)))]
-        known = [ProbeAt(f"p{n}", rng.choice(streams), rng.choice((0, 0, 2, 3))) for n in range(rng.randint(1, 3))]
-        deliveries = [(f"d{n}", stream_name(rng.choice(streams))) for n in range(rng.randint(0, 2))]
+        known = [ProbeAt(f"p{n}", rng.choice(streams), rng.choice((0, 0, 2, 3)), rng.random() < 0.4) for n in range(rng.randint(1, 3))]
+        if keys > len(KEYS):  # rows come and go while anything comes in
+            known = [replace(probe, stream=rng.choice([*self.sources]), by=0, forgets=True) for probe in known]
+        self.forgets = {f"{probe.name}.seen": probe.forgets for probe in known}
+        kinds = tuple(map(Kind, profile.kinds)) or rng.choice(((Kind.FUNCTION,), (Kind.FUNCTION,), tuple(Kind)))
+        fewest, most = bool(profile.kinds), len(kinds) + 1
+        deliveries = [DeliveryOf(f"d{n}", stream_name(rng.choice(streams)), rng.choice(kinds)) for n in range(rng.randint(fewest, most))]
+        passes = rng.random() < 0.4 if profile.unkept is None else profile.unkept
+        # Where some are not kept, those that are delivered are likeliest: the journal waits for them.
+        passing = [*map(stream_name, streams), *[delivery.stream for delivery in deliveries] * 2] if passes else []
         self.programs: list[Program] = []
         for _ in range(rng.randint(1, 4)):
             chosen = [p for p in known if rng.random() < 0.75]
-            chosen = [ProbeAt(p.name, p.stream, rng.choice((2, 3)) if p.by else 0, rng.random() < 0.15) for p in chosen]
+            chosen = [replace(p, by=rng.choice((2, 3)) if p.by else 0, poisoned=rng.random() < 0.15) for p in chosen]
             rng.shuffle(chosen)
             cut = rng.randint(0, len(chosen))
             delivered = tuple(d for d in deliveries if rng.random() < 0.8)
-            self.programs.append(Program(tuple(chosen[:cut]), tuple(chosen[cut:]), delivered))
-        self.programs.append(Program((), tuple(known), tuple(deliveries)))
-        if keeping.random() < 0.5:
-            self._keep([stream_name(stream) for stream in streams], dict(deliveries), keeping)
-
-    def _keep(self, streams: list[str], deliveries: dict[str, str], rng: random.Random) -> None:
-        """A delivery may come later than its stream, but does not go: what the log leaves out does not wait for whoever is away."""
-        begins = {name: rng.choice((0, 0, rng.randint(0, self.last))) for name in deliveries}
-        for n, program in enumerate(self.programs):
-            there = tuple((name, stream) for name, stream in deliveries.items() if n >= begins[name])
-            self.programs[n] = replace(program, deliveries=there, unkept=tuple(s for s in streams if rng.random() < 0.5))
+            self.programs.append(Program(tuple(chosen[:cut]), tuple(chosen[cut:]), delivered, _some(rng, passing)))
+        self.programs.append(Program((), tuple(known), tuple(deliveries), _some(rng, passing)))
 
     @property
     def last(self) -> int:
@@ -137,8 +158,29 @@ class Scene:
         nodes = {name: replace(node, computation=copy.copy(node.computation)) for name, node in graph.nodes.items()}
         return replace(graph, nodes=nodes)
 
-    def stream_of(self, program: int, delivery: str) -> str:
-        return dict(self.programs[program].deliveries)[delivery]
+    def deliveries(self, program: int, *kinds: Kind) -> list[DeliveryOf]:
+        """Those of a program, of these kinds."""
+        return [delivery for delivery in self.programs[program].deliveries if delivery.kind in kinds]
+
+
+class _PassingAdding(Adding):
+    sums: ms.Output[Item] = ms.output(keep=False)
+
+
+class _PassingRounds(Rounds):
+    sums: ms.Output[Item] = ms.output(keep=False)
+
+
+_KINDS: dict[tuple[bool, bool], type[Adding]] = {
+    (False, True): Adding,
+    (True, True): Rounds,
+    (False, False): _PassingAdding,
+    (True, False): _PassingRounds,
+}
+
+
+def _some(rng: random.Random, streams: list[str]) -> frozenset[str]:
+    return frozenset(rng.sample(streams, rng.randint(0, len(streams))))
 
 
 def stream_name(short: str) -> str:
@@ -155,10 +197,11 @@ def build(case: Case, program: Program) -> Graph:
             key=lambda item: item.key,
             timestamp=lambda item: ms.Timestamp(item.at),
             low_watermark=ms.BoundedDisorder(ms.SECOND),
+            keep=f"in{number}" not in program.unkept,
         )
     nodes: list[tuple[str, Adding]] = []
     for number, node in enumerate(case.nodes):
-        it = Rounds(node) if node.laps else Adding(node)
+        it = _KINDS[bool(node.laps), f"n{number}.sums" not in program.unkept](node)
         nodes.append((f"n{number}", it))
         streams[f"n{number}"] = it.sums
     for probe in program.before:
@@ -170,10 +213,9 @@ def build(case: Case, program: Program) -> Graph:
         topology.compute(name, it).reads(*reads, late=ms.Late.DROP)
     for probe in program.after:
         _place(topology, probe, streams)
-    for name, stream in program.deliveries:
-        topology.deliver(name, streams[stream.removesuffix(".sums")], ms.function(_nothing))
-    graph = compile_topology(topology)
-    return replace(graph, streams={name: replace(plan, kept=name not in program.unkept) for name, plan in graph.streams.items()})
+    for delivery in program.deliveries:
+        topology.deliver(delivery.name, streams[delivery.stream.removesuffix(".sums")], ms.function(_nothing))
+    return compile_topology(topology)
 
 
 def _nothing(step: int, records: list[Any]) -> None:
@@ -182,16 +224,28 @@ def _nothing(step: int, records: list[Any]) -> None:
 
 def _place(topology: ms.Topology, probe: ProbeAt, streams: dict[str, ms.Stream[Any]]) -> None:
     read = _by(streams[probe.stream], probe.by, lambda item: item.number)
-    topology.compute(probe.name, Probe(poisoned=probe.poisoned)).reads(read, late=ms.Late.DROP)
+    topology.compute(probe.name, Probe(forgets=probe.forgets, poisoned=probe.poisoned)).reads(read, late=ms.Late.DROP)
 
 
 def _by(stream: ms.Stream[Any], by: int, number: Any) -> ms.Stream[Any]:
     return stream.by(lambda value: f"{number(value) % by}") if by else stream
 
 
-def _small(rng: random.Random) -> Case:
+def _small(rng: random.Random, keys: int) -> Case:
     case = case_of(rng)
-    return Case(case.injectors, case.nodes[: rng.choice((1, 2, 3, 4))], case.script)
+    case = Case(case.injectors, case.nodes[: rng.choice((1, 2, 3, 4))], case.script)
+    return _with_keys(case, rng, keys // len(KEYS)) if keys > len(KEYS) else case
+
+
+def _with_keys(case: Case, rng: random.Random, more: int) -> Case:
+    """The same with more keys, and more items: the rows of a computation then take several pages, which grow and shrink with them."""
+    script: list[Step] = []
+    for step in case.script:
+        if isinstance(step, Send):
+            items = [replace(item, key=f"{item.key}{key}") for item in step.items for key in rng.sample(range(more), rng.randint(1, more))]
+            step = Send(step.injector, tuple(items))
+        script.append(step)
+    return replace(case, script=tuple(script))
 
 
 def _entries(case: Case, injector: int) -> list[Entry]:

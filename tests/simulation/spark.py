@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from millstream.journal.names import ByLane, prefix_of
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
-from millstream.mill.messages import Failed, decode_to_lane, encode_message
+from millstream.mill.messages import Busy, Failed, Run, decode_to_lane, encode_message
+from tests.simulation.turns import Event
 
 if TYPE_CHECKING:
-    from tests.simulation.driver import Run
-    from tests.simulation.world import Event, World
+    from tests.simulation.driver import Run as SimRun
+    from tests.simulation.world import World
 
 
 class LaneFolder:
@@ -82,7 +84,7 @@ class Connection:
 class LaneProcess:
     """A Python worker of Spark's: it keeps its lane from batch to batch, if that returned as it should."""
 
-    def __init__(self, world: World, run: Run, lane: int, name: str) -> None:
+    def __init__(self, world: World, run: SimRun, lane: int, name: str) -> None:
         self.world, self.run, self.number, self.name = world, run, lane, name
         self.alive = True
         self.attempt: Attempt | None = None
@@ -110,7 +112,7 @@ class LaneProcess:
 class Query:
     """The query of a lane in one run: one attempt at a time that Spark believes in, and others that it has given up."""
 
-    def __init__(self, world: World, run: Run, lane: int) -> None:
+    def __init__(self, world: World, run: SimRun, lane: int) -> None:
         self.world, self.run, self.lane = world, run, lane
         self.folder = world.lanes[lane]
         self.attempt: Attempt | None = None
@@ -119,8 +121,6 @@ class Query:
         self.started = False
 
     def events(self) -> Iterator[Event]:
-        from tests.simulation.world import Event
-
         p, who = self.world.profile, ("query", self.run.number, self.lane)
         name = f"of run {self.run.number} lane {self.lane}"
         if self.attempt is None:
@@ -135,7 +135,8 @@ class Query:
             yield Event(2.0, f"Spark commits the batch of attempt {attempt.id} {name}", who, self.run.process, lambda: self.commit(attempt))
             if p.lose_result:
                 yield Event(p.lose_result, f"Spark loses the result of attempt {attempt.id} {name}", who, self.run.process, self.retry)
-        if p.give_up:
+        if p.late_result:
+            weight = p.late_result if attempt.returned else p.late_result * 0.1  # where both are there, it takes either
             for other in self.world.attempts:
                 if (
                     other.run is self.run
@@ -145,7 +146,7 @@ class Query:
                     and other.base == self.base
                 ):
                     label = f"Spark takes the result of attempt {other.id} {name}, which it had given up"
-                    yield Event(p.give_up, label, who, self.run.process, lambda other=other: self.commit(other))
+                    yield Event(weight, label, who, self.run.process, lambda other=other: self.commit(other))
 
     def begin(self) -> None:
         world, folder = self.world, self.folder
@@ -163,8 +164,8 @@ class Query:
             self.base = len(folder.batches)
         self.run.attempts += 1
         process = None
-        if self.kept and world.rng.random() < 0.8:
-            process = self.kept.pop(world.rng.randrange(len(self.kept)))
+        if self.kept and (drawn := world.rng.random()) < 0.8:  # the one that returned last, or any
+            process = self.kept.pop(-1 if drawn < 0.5 else world.rng.randrange(len(self.kept)))
         if process is None or not process.alive:
             process = LaneProcess(world, self.run, self.lane, world.unique("worker "))
         attempt = Attempt(world, self.run, self, self.run.attempts, self.base, process)
@@ -193,26 +194,34 @@ class Query:
             return
         self.world.clean = None  # of an older run, it may be a state of before the stop
         state = attempt.store.merged()
-        self.world.oracle.check_state(self.lane, state)
+        self.world.oracle.states.check(self.lane, state)
         self.folder.batches.append(state)
         self.base += 1
         self.world.count("batch")
 
 
+class Pause(enum.Enum):
+    """How an epoch takes long."""
+
+    SLOW = "is slow"  # goes from key to key, and comes to its end
+    STUCK = "hangs in a key"  # its thread still says which
+    SILENT = "says nothing more"
+
+
 class Attempt:
     """One task attempt of a lane."""
 
-    def __init__(self, world: World, run: Run, query: Query, id: int, base: int, process: LaneProcess) -> None:
+    def __init__(self, world: World, run: SimRun, query: Query, id: int, base: int, process: LaneProcess) -> None:
         self.world, self.run, self.query, self.id, self.base, self.process = world, run, query, id, base, process
         self.number = query.lane
         self.store = Store(query.folder.state(base))
         self.connection: Connection | None = None
         self.over = self.returned = False
         self.pace = 1.0
+        self._pause: Pause | None = None
+        self._begun: bytes | None = None  # the message that it is busy with, if that takes long
 
     def events(self) -> Iterator[Event]:
-        from tests.simulation.world import Event
-
         if self.over or not self.process.alive:
             return
         p, who = self.world.profile, ("lane", self.process.name)
@@ -228,6 +237,11 @@ class Attempt:
                     yield event(2.0, "joins", self.join)
             else:
                 yield event(0.5, "finds no planner", self.fail)
+        elif self._begun is not None:  # nobody looks at the connection meanwhile
+            if self._pause is not Pause.SILENT and connection.planner_open:
+                yield event(0.5, "says what is at hand", self.say)
+            if self._pause is Pause.SLOW:
+                yield event(0.3, "goes on", self.hear)
         elif connection.to_lane:
             yield event(3.0, "hears", self.hear)
         elif not connection.planner_open:
@@ -241,7 +255,7 @@ class Attempt:
 
     def join(self) -> None:
         join = self.process.lane.join(self.id, self.process.name)
-        self.connection = self.run.connect(self)
+        self.connection = self.run.desk.connect(self)
         self.connection.to_planner.append(encode_message(join))
 
     def cut(self, connection: Connection) -> None:
@@ -249,10 +263,23 @@ class Attempt:
         connection.close_by_planner(self.world)
         connection.close_by_lane(self.world, lossy=True)
 
+    def say(self) -> None:
+        """The thread of a lane that says once a second where it is."""
+        assert self.connection is not None
+        key = f"{self.world.rng.randrange(5) if self._pause is Pause.SLOW else 0}"
+        self.connection.to_planner.append(encode_message(Busy("n0", key)))
+
     def hear(self) -> None:
         connection, lane = self.connection, self.process.lane
         assert connection is not None
-        message = decode_to_lane(connection.to_lane.popleft())
+        content = connection.to_lane.popleft() if self._begun is None else self._begun
+        message = decode_to_lane(content)
+        if isinstance(message, Run) and self._begun is None and self.run.has_lane_timeout and self.world.chance(self.world.profile.hang):
+            self._begun, self._pause = content, self.world.rng.choice((Pause.SLOW, Pause.SLOW, Pause.STUCK, Pause.SILENT))
+            self.world.say(f"  epoch {message.header.epoch}: it {self._pause.value}")
+            self.world.count(self._pause.value)
+            return
+        self._begun = self._pause = None
         self.world.say(f"  {type(message).__name__} {describe(message)}")
         answer = lane.hear(message)
         if answer is not None:

@@ -18,8 +18,8 @@ from millstream.timestamp import Timestamp
 from tests.core.cases import Case, Node, Read
 from tests.journal.simdisk import SimDisk
 from tests.simulation import mutants
+from tests.simulation.play import simulate
 from tests.simulation.scene import ProbeAt, Program, build
-from tests.simulation.world import simulate
 
 CASE = Case(1, (Node((Read("in0", 2),)),), ())
 AT = Moment(Timestamp(0), 0.0)

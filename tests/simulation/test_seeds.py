@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.simulation.world import simulate
+from tests.simulation.play import simulate
 
 SEEDS = 400
 SECONDS = 40.0

@@ -6,118 +6,26 @@ another actor may have its turn first: so a planner can sleep in the middle of a
 
 from __future__ import annotations
 
-import hashlib
 import random
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from millstream.core import pages, parts, route
-from millstream.errors import MillstreamError
-from millstream.journal import segments
 from millstream.mill.actions import Moment
 from millstream.timestamp import Timestamp
 from tests.core.cases import START
-from tests.journal.simdisk import Crash, SimDisk
+from tests.journal.simdisk import SimDisk
+from tests.simulation.deliveries import FilesFolder, SimTarget
 from tests.simulation.driver import Run
 from tests.simulation.inputs import SparkInputFolder
-from tests.simulation.laws import Broken, Oracle
-from tests.simulation.outputs import SimTable, SimTarget
-from tests.simulation.scene import LONG_AFTER, Chance, Scene
-from tests.simulation.spark import Attempt, LaneFolder, LaneProcess
+from tests.simulation.laws import Oracle
+from tests.simulation.profile import Profile, Sizes, drawn
+from tests.simulation.scene import Chance, DeliveryOf, Kind, Scene
+from tests.simulation.spark import Attempt, LaneFolder
+from tests.simulation.tables import DeltaFolder, SimTable
+from tests.simulation.turns import Event, Killed, PowerLoss
 
-MAX_CALM_STEPS = 6_000
 NESTED = 3  # actors that may be in the middle of a step
-
-
-class Killed(Crash):
-    """The process of the actor whose turn it is ends here."""
-
-
-class PowerLoss(Crash):
-    """All processes end here, and the disk keeps what was synced."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """How likely each fault is: weights of events, and chances per step on the disk."""
-
-    steps: int = 400
-    swarm: bool = True  # each seed leaves some faults out and has more of others: a few that meet find more than all at once
-    settings: tuple[tuple[str, float], ...] = ()  # of the planner, instead of drawn ones
-    lazy_notes: bool = False  # Spark reads all sources, and what it says of its notes is lost
-    kill_lane: float = 0.4
-    kill_driver: float = 0.25
-    kill_writer: float = 0.3
-    power: float = 0.1
-    give_up: float = 0.3  # Spark believes an attempt dead that lives
-    cut: float = 0.3  # a connection
-    lose_result: float = 0.1
-    fall_back: float = 0.15
-    takeover: float = 0.1
-    pause: float = 0.3
-    disk_full: float = 0.1
-    sync_error: float = 0.1
-    lost_answer: float = 0.15
-    stop: float = 0.25
-    set_back: float = 0.1
-    killed_at_step: float = 0.002
-    power_at_step: float = 0.0004
-    nested: float = 0.03
-    reader: float = 0.5  # a reader from outside
-    upkeep: float = 0.3  # of the log's table
-
-
-USUAL = Profile()
-CALM = Profile(
-    **{name: 0.0 for name in Profile.__dataclass_fields__ if name not in ("steps", "reader")},  # type: ignore[arg-type]
-    reader=0.1,
-)
-
-
-def drawn(profile: Profile, rng: random.Random) -> Profile:
-    """The faults of one seed."""
-    if not profile.swarm:
-        return profile
-    rates = {name: rate for name in Profile.__dataclass_fields__ if isinstance(rate := getattr(profile, name), float)}
-    calm = rng.choice((0.15, 0.4, 1.0))  # most of what goes wrong goes wrong after much went right
-    return replace(profile, **{name: rate * calm * rng.choice((0.0, 0.5, 1.0, 2.0)) for name, rate in rates.items()})  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Event:
-    weight: float
-    name: str
-    actor: tuple[Any, ...]
-    process: Any
-    act: Callable[[], None]
-
-
-@dataclass
-class Sizes:
-    """Limits that are small here, so that what is rare happens."""
-
-    buckets: int = 4
-    lanes: int = 2
-    records_per_part: int = 3
-    bytes_per_segment: int = 2_000
-    memory: int | None = None
-    rows_per_page: int = 32
-
-
-@dataclass
-class Outcome:
-    seed: int
-    trace: list[str]
-    broken: BaseException | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
 class World:
@@ -128,17 +36,9 @@ class World:
         self.folder = folder
         self.trace: list[str] = []
         self.counts: dict[str, int] = {}
-        self.scene = Scene(self.rng, random.Random(f"{seed}, what is kept"))
         rng = self.rng
-        self.sizes = Sizes(
-            buckets=rng.choice((1, 3, 4, 8)),
-            lanes=rng.choice((1, 2, 2, 3)),
-            records_per_part=rng.choice((1, 2, 3, 65_536)),
-            bytes_per_segment=rng.choice((200, 2_000, 64 << 20)),
-            memory=rng.choice((None, None, 2_000, 20_000)),
-            rows_per_page=rng.choice((1, 2, 32)),
-        )
-        self.sizes.buckets = max(self.sizes.buckets, self.sizes.lanes)
+        self.sizes = Sizes.drawn(rng, profile)
+        self.scene = Scene(rng, self.profile, keys=self.sizes.keys)
         self.disk = SimDisk(random.Random(rng.getrandbits(32)))
         self.disk.on_step = self._on_disk_step
         self.disk.clock = lambda: Timestamp(self.clock)
@@ -147,11 +47,10 @@ class World:
         self.oracle = Oracle(self)
         self.lanes = [LaneFolder(n) for n in range(self.sizes.lanes)]
         self.table = SimTable(self)
-        self.targets: dict[str, SimTarget] = {}
+        self.targets: dict[str, SimTarget | DeltaFolder | FilesFolder] = {}
         self.inputs = {name: SparkInputFolder(name) for name in self.scene.sources if rng.random() < 0.4 or profile.lazy_notes}
         self.runs: list[Run] = []
         self.attempts: list[Attempt] = []
-        self.processes: list[LaneProcess] = []
         self.program = 0
         self.healed = False
         self.disk_faults = 0
@@ -199,7 +98,8 @@ class World:
         if self._hooks_off or not self._stack:
             return
         at = self._stack[-1]
-        if self.chance(self.profile.killed_at_step):
+        likelier = 0.3 if self.profile.killed_at and self.profile.killed_at in what else 0.0
+        if self.chance(max(likelier, self.profile.killed_at_step)):
             self.say(f"killed before: {what}")
             raise Killed(what)
         if self.chance(self.profile.power_at_step):
@@ -213,7 +113,7 @@ class World:
     # The turns.
 
     def _events(self) -> Iterator[Event]:
-        p, rng = self.profile, self.rng
+        p = self.profile
         yield Event(1.0, "time", ("time",), self, self._pass_time)
         for run in self.runs:
             if run.process.alive:
@@ -239,7 +139,7 @@ class World:
         if p.reader:
             yield Event(p.reader, "reader", ("reader",), self, self.oracle.reader_polls)
         if p.upkeep:
-            yield Event(p.upkeep, "upkeep of the log", ("upkeep",), self, self.table.maintain)
+            yield Event(p.upkeep, "upkeep of the tables", ("upkeep",), self, self._maintain)
 
     # The world as a process: who reads from outside, and who starts runs.
 
@@ -271,16 +171,37 @@ class World:
         finally:
             self._stack.pop()
 
+    def interrupt(self) -> None:
+        """Nobody is in the middle of a step any more."""
+        self._stack.clear()
+
     def step(self) -> bool:
         try:
             return self._turn()
         except PowerLoss as at:
-            self._stack.clear()
+            self.interrupt()
             self.say(f"power loss before: {at}")
             self._lose_power()
             return True
 
+    def target(self, of: DeliveryOf) -> SimTarget | DeltaFolder | FilesFolder:
+        """Where a delivery goes to; there from its first use on."""
+        if of.name not in self.targets:
+            match of.kind:
+                case Kind.FUNCTION:
+                    self.targets[of.name] = SimTarget(of.name)
+                case Kind.TABLE:
+                    self.targets[of.name] = DeltaFolder(self, of.name, of.stream)
+                case Kind.FILES:
+                    self.targets[of.name] = FilesFolder(self, of.name, of.stream)
+        return self.targets[of.name]
+
     # What happens to the world.
+
+    def _maintain(self) -> None:
+        self.table.maintain()
+        for target in self.targets.values():
+            target.maintain()
 
     def _pass_time(self) -> None:
         passed = self.rng.choice((0.0005, 0.002, 0.011, 0.1, 1.1, 5.0, 30.0))
@@ -313,6 +234,8 @@ class World:
         for source in self.inputs.values():
             source.lose_power(self)
         self.table.lose_power()
+        for target in self.targets.values():
+            target.lose_power()
         self.clean = None
         self.oracle.power_lost()
 
@@ -333,122 +256,3 @@ class World:
             self.disk_faults += 1
         else:
             self.disk.faults.taken = True
-
-    # The play.
-
-    def play(self) -> None:
-        self.say(f"{self.sizes} {len(self.scene.case.nodes)} nodes, {len(self.scene.programs)} programs")
-        for _ in range(self.profile.steps):
-            self.step()
-            if self.turns > self.profile.steps * NESTED:
-                break
-        self._calm_down()
-        self._until(self._drained, "everything that came in is done, logged and delivered")
-        self.oracle.check_end()
-        self._until_stopped()
-        self._until(self._all_joined, "all lanes are back after a stop")
-        self.oracle.check_end()
-
-    def _calm_down(self) -> None:
-        """No more faults; what was begun goes on."""
-        self.say("-- calm")
-        self.profile = replace(CALM, steps=0)
-        faults = self.disk.faults
-        faults.space = faults.sync = None
-        faults.answer = faults.taken = False
-        self.healed = True
-        for run in self.runs:
-            run.paused = False
-            if run.process.alive and 0 < run.fence < self.oracle.ledger.fence and self.rng.random() < 0.5:
-                run.process.die("its machine is switched off")
-        self.clock = max(self.clock, START) + 1
-
-    def _until(self, reached: Callable[[], bool], what: str) -> None:
-        for _ in range(MAX_CALM_STEPS):
-            if reached():
-                return
-            self.step()
-        raise Broken(f"no progress: in {MAX_CALM_STEPS} steps without a fault it was not so that {what}: {self._why()}")
-
-    def _why(self) -> str:
-        return "; ".join(run.describe() for run in self.runs if run.process.alive) or "no run"
-
-    def owner(self) -> Run | None:
-        """The run that owns the journal, if its program is the last one."""
-        fence = self.oracle.ledger.fence
-        found = [run for run in self.runs if run.process.alive and run.state == "up" and run.fence == fence]
-        return found[0] if found else None
-
-    def _drained(self) -> bool:
-        owner = self.owner()
-        if owner is None:
-            return False
-        if owner.program != self.scene.last:
-            owner.want_stop = True  # a repaired program is started
-            return False
-        if not owner.is_drained:
-            return False
-        if self.clock < LONG_AFTER + START:
-            self.clock = LONG_AFTER + START  # all naps are over
-            return False
-        return owner.ends_are_complete and not self.oracle.book
-
-    def _until_stopped(self) -> None:
-        """A run that was only just starting may take over meanwhile; then that one is stopped."""
-        while True:
-            self._until(self._drained, "the newest run is drained")
-            owner = self.owner()
-            assert owner is not None
-            owner.want_stop = True
-            self._until(lambda owner=owner: not owner.process.alive, "the run has stopped")
-            if owner.error is None:
-                return
-            if not self.oracle.overtaken(owner):  # by one that was killed before it knew that it owned the journal, perhaps
-                raise Broken(f"a stop ended with {owner.error}")
-
-    def _all_joined(self) -> bool:
-        owner = self.owner()
-        return owner is not None and owner.planner is not None and all(seat.here for seat in owner.planner.seats) and owner.is_drained
-
-
-@contextmanager
-def tuned(sizes: Sizes) -> Iterator[None]:
-    """Parts and segments of the sizes of this world."""
-    patches = (
-        (route, "RECORDS_PER_PART", sizes.records_per_part),
-        (segments, "BYTES_PER_SEGMENT", sizes.bytes_per_segment),
-        (pages, "ROWS_PER_PAGE", sizes.rows_per_page),
-        (pages, "ROWS_TO_MERGE", sizes.rows_per_page / 4),
-    )
-    before = [(module, name, getattr(module, name)) for module, name, _ in patches]
-    for module, name, value in patches:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-
-
-def simulate(seed: int, profile: Profile = USUAL) -> Outcome:
-    with tempfile.TemporaryDirectory(dir=_fast(), prefix="simulation") as folder:
-        world = World(seed, profile, folder=Path(folder))
-        outcome = Outcome(seed, world.trace, None, world.counts)
-        with tuned(world.sizes):
-            try:
-                world.play()
-            except (Broken, MillstreamError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as broken:
-                world._stack.clear()
-                world.say(f"BROKEN {type(broken).__name__}: {broken}")
-                outcome.broken = broken
-            finally:
-                for run in world.runs:
-                    run.close_files()
-    return outcome
-
-
-def _fast() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-assert parts.NO_LANE == -1
