@@ -187,6 +187,7 @@ def reports_of_closed_connections() -> list[Patch]:
 
     def drop(self: desk.Desk, number: int) -> None:
         """The shell goes on listening, too."""
+        self._waits.lost(number, self.world.seconds)
         connection = self.connections.get(number)
         if connection is not None and not connection.to_planner and not connection.lane_open:
             del self.connections[number]

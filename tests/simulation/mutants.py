@@ -101,7 +101,8 @@ LITTLE_MEMORY = replace(USUAL, sizes=(("memory", 2_000), ("rows_per_page", 1)))
 ENDS = replace(RUNS, upkeep=0.6, kill_writer=0.6)
 TABLES = replace(ENDS, kinds=("table",))
 FILES = replace(ENDS, kinds=("files",), killed_at_step=0.01)
-UNSYNCED_NOTES = replace(LAZY, power=1.0, kill_driver=0.5, killed_at="sync notes/")
+UNSYNCED_NOTES = replace(LAZY, power=0.15, kill_driver=0.2, takeover=0.0, killed_at="sync notes/")
+SLOW_STEPS = replace(USUAL, kinds=("function",), killed_at="a step was written", fall_back=0.0)
 IDLE = replace(FREEING, settings=(*FREEING.settings, ("checkpoint_every", 2.0)), late_result=1.0)
 NOT_KEPT = replace(FREEING, unkept=True, kill_driver=0.5)
 
@@ -158,14 +159,14 @@ MUTANTS = [
     Mutant("17", "a target is called without a look", broken_outputs.call_without_a_look, ENDS),
     Mutant("17", "files are renamed without a look", broken_outputs.rename_without_a_look, FILES),
     Mutant("17", "a start forgets the open step", broken_outputs.forget_the_open_step, replace(USUAL, killed_at_step=0.03)),
-    Mutant("17", "a step is repeated without its range", broken_outputs.a_step_without_its_range, replace(USUAL, killed_at_step=0.03)),
+    Mutant("17", "a step is repeated without its range", broken_outputs.a_step_without_its_range, SLOW_STEPS),
     Mutant("18", "notes are taken in any order", broken_ends.take_notes_in_any_order, NOTES),
     Mutant("18", "a note is taken twice", broken_ends.take_a_note_twice, NOTES),
     Mutant(
         "18",
         "a note is known before its sync",
         broken_ends.a_note_is_known_before_its_sync,
-        replace(POWER, kill_driver=1.0, killed_at_step=0.03),
+        UNSYNCED_NOTES,
     ),
     Mutant("18", "Spark's plan is not synced before the note", broken_ends.no_sync_of_what_spark_planned, replace(NOTES, power=1.0)),
     Mutant("18", "a note keeps the parts of another program", broken_ends.notes_as_another_program_dealt_them, LAZY),
