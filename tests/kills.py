@@ -226,9 +226,11 @@ def environment(base: Path, faults: Sequence[Fault]) -> dict[str, str]:
     return {"MILLSTREAM_FAULTS": json.dumps(told), **sabotaged()}
 
 
-def start(base: Path, faults: Sequence[Fault] = (), *, last: bool = False, log: str = "run.log") -> subprocess.Popen[bytes]:
+def start(
+    base: Path, faults: Sequence[Fault] = (), *, last: bool = False, roomy: bool = False, log: str = "run.log"
+) -> subprocess.Popen[bytes]:
     """The program in a process of its own; the last one comes to the end of the input, and ends."""
-    words = [sys.executable, "-m", "tests.program", str(base), *(["--last"] if last else [])]
+    words = [sys.executable, "-m", "tests.program", str(base), *(["--last"] if last else []), *(["--roomy"] if roomy else [])]
     with (base / log).open("ab") as into:
         process = subprocess.Popen(words, stdout=into, stderr=into, env={**os.environ, **environment(base, faults)})
     (base / "root").write_text(str(process.pid))

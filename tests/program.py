@@ -173,13 +173,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("base", type=Path)
     parser.add_argument("--last", action="store_true", help="to the end of what there is, and then it has ended")
+    parser.add_argument("--roomy", action="store_true", help="much may wait before sources are read no further")
     told = parser.parse_args()
     often()
     topology, at = topology_of(told.base, ends=told.last), told.base / "run"
     if told.last:
         ms.run(topology, at=at, until=ms.DRAINED, options=LARGE)
     else:
-        ms.run(topology, at=at, options=SMALL)
+        ms.run(topology, at=at, options=LARGE if told.roomy else SMALL)
 
 
 if __name__ == "__main__":

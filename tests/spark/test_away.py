@@ -20,7 +20,7 @@ def test_a_lane_that_is_away_for_long_holds_nobody_up_and_makes_nothing_late(tmp
     """It hangs between Spark's commit of its checkpoint and its joining again."""
     given, fault = Input(tmp_path, seed=16), Fault("after Spark's commit", "hang")
     with feeding(given):
-        process = start(tmp_path, [fault])
+        process = start(tmp_path, [fault], roomy=True)  # what comes for the other lane waits, and must not fill the backlog
         try:
             wait_until(lambda: process.poll() is not None or fault.fired(tmp_path).exists(), 240)
             assert process.poll() is None, words_of(tmp_path)
