@@ -13,6 +13,7 @@ from millstream.errors import LogError
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.segments import SegmentWriter, segment_path
+from millstream.log.entries import ENTRIES
 from millstream.log.folder import Folder, Pinned, write_json
 from millstream.timestamp import Timestamp
 from tests.log.made import columns
@@ -52,4 +53,13 @@ def test_what_the_log_is_to_get_is_there_or_it_is_damage(tmp_path: Path) -> None
     made = Made(tmp_path, unkept=[])
     made.disk.remove(segment_path(made.segments[0]))
     with pytest.raises(LogError, match="is missing"):
+        made.read()
+
+
+def test_a_log_that_is_just_being_made_has_nothing_yet(tmp_path: Path) -> None:
+    made = Made(tmp_path, unkept=[])
+    (made.folder.log / ENTRIES).mkdir(parents=True)
+    assert made.read() == [1, 2, 3]
+    made.commits.create(Commit(5, "c5", "c4", 1, Timestamp(0), logged=2))
+    with pytest.raises(LogError, match="the log has no entry; restore it from a copy"):
         made.read()

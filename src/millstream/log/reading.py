@@ -68,8 +68,8 @@ def _tail(folder: Folder, stream: str) -> Iterator[tuple[int, Columns, Part]]:
     """What the log does not have yet; of what it leaves out, what the journal has not let go."""
     disk = LocalDisk(folder.journal)
     commits, reader = Commits(disk), SegmentReader(disk, sleep=time.sleep)
-    logged = position_of(LocalDisk(folder.log)).upto if (folder.log / "_delta_log").exists() else 0
     ledger = open_ledger(commits)
+    logged = position_of(LocalDisk(folder.log)).upto if ledger.logged else 0  # the writer of a first run may just be making the table
     for commit in commits.span(logged + 1, ledger.number):
         left_out = ledger.leaves_out(stream, commit.number)
         for segment, part in commit.plain_parts(stream):
