@@ -98,9 +98,13 @@ class Mill:
         disk.make_folder("segments")
         ids = itertools.count()
         plant = Plant(list(graph.nodes), list(graph.injections), buckets=16, lanes=1)
-        ledger = claim(self._commits, lambda known: first_commit(graph, known, fence=1, plant=plant, id_="first", at=self._moment()))
+        ledger = claim(
+            self._commits, lambda known: first_commit(graph.outline, known, fence=1, plant=plant, id_="first", at=self._moment())
+        )
         settings = Settings(checkpoint_rows=20_000)
-        self.planner = Planner(graph, ledger, settings=settings, redo={}, folded=0, new_id=lambda: f"c{next(ids)}", at=self._moment())
+        self.planner = Planner(
+            graph.outline, ledger, settings=settings, redo={}, folded=0, new_id=lambda: f"c{next(ids)}", at=self._moment()
+        )
         self._source = SegmentWriter(disk, "values", lambda: f"{next(ids)}")
         self._dealer = Dealer(graph, lanes)
         writer = SegmentWriter(disk, "lane0", lambda: f"{next(ids)}")

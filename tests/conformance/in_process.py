@@ -97,15 +97,15 @@ class InProcessStage(JournaledStage):
         self._begin()
 
     def _begin(self) -> None:
-        plant = plant_of(self.graph, buckets=BUCKETS, lanes=LANES)
+        plant = plant_of(self.graph.outline, buckets=BUCKETS, lanes=LANES)
 
         def make(ledger: Ledger) -> Commit:
-            return first_commit(self.graph, ledger, fence=ledger.fence + 1, plant=plant, id_=self.unique(), at=self._moment())
+            return first_commit(self.graph.outline, ledger, fence=ledger.fence + 1, plant=plant, id_=self.unique(), at=self._moment())
 
         ledger = claim(self._commits, make)
         redo = rows_to_redo(self._commits, ledger, lanes=LANES)
         folded, at = self._commits.newest_snapshot(), self._moment()
-        self._planner = Planner(self.graph, ledger, settings=SETTINGS, redo=redo, folded=folded, new_id=self.unique, at=at)
+        self._planner = Planner(self.graph.outline, ledger, settings=SETTINGS, redo=redo, folded=folded, new_id=self.unique, at=at)
         self._lanes: dict[int, Lane] = {}  # by connection
         self._mail: deque[tuple[int, bytes]] = deque()
         self.open_source(ledger)

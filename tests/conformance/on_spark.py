@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,8 @@ from millstream.core.ledger import Ledger
 from millstream.journal.disk import Disk
 from millstream.log.folder import Folder
 from millstream.mill.actions import Fed
+from millstream.mill.driver_messages import Question, Rest
 from millstream.mill.driving import Ended
-from millstream.mill.planner import Planner
 from millstream.spark.launch import Died, Launcher
 from millstream.spark.milling import Journal, Milling
 from millstream.spark.options import Options
@@ -63,11 +62,12 @@ class SparkStage(JournaledStage):
         return uuid.uuid4().hex[:12]
 
     def feed(self, fed: Fed) -> None:
-        self.mill.thread.feed(fed)
+        self.mill.planner.set_clock(self.now)
+        self.mill.planner.feed(fed)
 
     def ledger(self) -> Ledger:
-        """As it is when nothing is due; the planner's own."""
-        return self.mill.thread.planner.ledger
+        """As it is when nothing is due."""
+        return self.mill.planner.ledger
 
     def settle(self) -> None:
         wait_until(self._is_settled)
@@ -79,7 +79,7 @@ class SparkStage(JournaledStage):
 
     def _begin(self) -> None:
         self._journal.check()
-        self._mill = Milling(self._launcher, self._journal, clock=lambda: self.now, host=None)
+        self._mill = Milling(self._launcher, self._journal, clock=self.now, host=None)
         self.open_source(self._mill.ledger)
         with self._launcher.settings():
             self._mill.start()
@@ -88,6 +88,7 @@ class SparkStage(JournaledStage):
         """It was at rest, then it has looked what is due by the clock as it is now, and is still where it was."""
         try:
             self.mill.look()
+            self.mill.planner.set_clock(self.now)
             first, turn = self._rest()
             again, later = self._rest()
         except Ended as ended:
@@ -98,13 +99,6 @@ class SparkStage(JournaledStage):
 
     def _rest(self) -> tuple[int | None, int]:
         """The newest commit if the planner is at rest, and the turn in which it said so."""
-        thread = self.mill.thread
-        answer = thread.ask(lambda planner: (_at_rest(planner), thread.turns))
-        assert isinstance(answer, tuple)
-        return answer
-
-
-def _at_rest(planner: Planner) -> int | None:
-    """The newest commit, if nothing is under way, all lanes are here, and no epoch is put off that would be without lanes."""
-    put_off = time.monotonic() < planner.emptied + planner.settings.empty_every
-    return planner.ledger.number if planner.idle and not put_off and all(seat.here for seat in planner.seats) else None
+        rest = self.mill.planner.ask(Question.REST)
+        assert isinstance(rest, Rest)
+        return rest.number, rest.turns

@@ -38,7 +38,7 @@ def part(stream: str, oldest: int = 0, *, reader: str = "", lane: int = 0, recor
 
 
 def backlog(*parts: Part, epochs: tuple[int, ...] = ()) -> Backlog:
-    made = Backlog(GRAPH)
+    made = Backlog(GRAPH.outline)
     for number, each in enumerate(parts):
         made.add(Waiting(epochs[number] if epochs else 1, f"{number}", each))
     return made
@@ -160,7 +160,7 @@ TAKES = st.builds(Take, st.builds(Limits, st.integers(1, 15), st.integers(1, 15)
 @settings(max_examples=150, deadline=None)
 @given(st.lists(PARTS | TAKES, max_size=20))
 def test_it_is_as_if_all_were_searched_whatever_happens(happens: list[Part | Take]) -> None:
-    waiting, naive = Backlog(GRAPH), Naive()
+    waiting, naive = Backlog(GRAPH.outline), Naive()
     for number, each in enumerate(happens):
         if isinstance(each, Part):
             came = Waiting(number // 3, f"{number:02}", each)

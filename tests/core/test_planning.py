@@ -45,7 +45,7 @@ class Planning:
     def begin(self, graph: Graph, ledger: Ledger) -> None:
         """As a run that starts with this code."""
         self.graph, self.ledger = graph, ledger
-        self.backlog = Backlog(graph)
+        self.backlog = Backlog(graph.outline)
         self.source = Source()
         self.here = {0, 1}
 
@@ -54,7 +54,7 @@ class Planning:
 
     def plan(self, *, clock: int = 0, always: bool = False, limits: Limits | None = None) -> Plan | None:
         return plan_epoch(
-            self.graph,
+            self.graph.outline,
             self.ledger,
             {name: Minimum(self.ledger.reports.get(name, {})) for name in self.graph.nodes},
             self.backlog,
@@ -212,11 +212,11 @@ def test_of_several_inputs_the_oldest_counts() -> None:
     }
 
     def bounds(left: int, right: int, *, taken: int) -> LowWatermark:
-        backlog = Backlog(graph)
+        backlog = Backlog(graph.outline)
         for name, oldest in {"left": left, "right": right}.items():
             backlog.add(Waiting(1, "segment", part(name, oldest)))
         told: Any = {"clock": ms.Timestamp(0), "limits": Limits(taken, 100), "lanes": LANES, "here": {0, 1}}
-        plan = plan_epoch(graph, Ledger(), {}, backlog, sources, **told)
+        plan = plan_epoch(graph.outline, Ledger(), {}, backlog, sources, **told)
         assert plan is not None
         assert len(plan.taken) == taken
         return plan.header.low_watermarks["joins"]
@@ -253,10 +253,10 @@ def test_an_idle_source_stays_where_it_was() -> None:
 def test_silence_is_due_when_the_first_partition_falls_silent() -> None:
     it = Planning(idle_after=10 * ms.MICROSECOND)
     it.source.marks = {"a": Mark(ms.Timestamp(50), ms.Timestamp(3)), "b": Mark(ms.Timestamp(60), ms.Timestamp(5))}
-    assert next_silence(it.graph, {"events": it.source}, ms.Timestamp(5)) == 14
-    assert next_silence(it.graph, {"events": it.source}, ms.Timestamp(14)) == 16
-    assert next_silence(it.graph, {"events": it.source, "gone": it.source}, ms.Timestamp(99)) == END_OF_TIME
-    assert next_silence(Planning().graph, {"events": it.source}, ms.Timestamp(5)) == END_OF_TIME
+    assert next_silence(it.graph.outline, {"events": it.source}, ms.Timestamp(5)) == 14
+    assert next_silence(it.graph.outline, {"events": it.source}, ms.Timestamp(14)) == 16
+    assert next_silence(it.graph.outline, {"events": it.source, "gone": it.source}, ms.Timestamp(99)) == END_OF_TIME
+    assert next_silence(Planning().graph.outline, {"events": it.source}, ms.Timestamp(5)) == END_OF_TIME
 
 
 # Code that changes between two starts.
@@ -286,15 +286,15 @@ def test_what_was_removed_goes_on_from_where_it_was_when_it_comes_back() -> None
 
 def test_readers_that_came_begin_now_and_those_that_are_gone_go() -> None:
     it = Planning()
-    first = readers_of(it.graph, {}, since=2)
+    first = readers_of(it.graph.outline, {}, since=2)
     assert first == {"first ← events": Reader("events", False, 2), "second ← first.counts": Reader("first.counts", False, 2)}
     known: dict[str, Reader] = {name: reader for name, reader in first.items() if reader is not None}
-    assert readers_of(it.graph, known, since=9) == {}
+    assert readers_of(it.graph.outline, known, since=9) == {}
     topology = ms.Topology("test")
     events = inject(topology)
     topology.compute("first", Count()).reads(events.by(lambda event: event.word))
     topology.compute("third", Count()).reads(events)
-    assert readers_of(compile_topology(topology), known, since=9) == {
+    assert readers_of(compile_topology(topology).outline, known, since=9) == {
         "first ← events": Reader("events", True, 9),
         "second ← first.counts": None,
         "third ← events": Reader("events", False, 9),

@@ -66,11 +66,11 @@ class Desk:
         self.ids = itertools.count(1)
         self.sitting: dict[int, int] = {}  # by lane, the connection that joined last
         self.disk_waits = False
-        plant = plant_of(self.graph, buckets=2 * lanes, lanes=lanes)
-        first = first_commit(self.graph, self.ledger, fence=self.ledger.fence + 1, plant=plant, id_=self._id(), at=self.now)
+        plant = plant_of(self.graph.outline, buckets=2 * lanes, lanes=lanes)
+        first = first_commit(self.graph.outline, self.ledger, fence=self.ledger.fence + 1, plant=plant, id_=self._id(), at=self.now)
         self.ledger.apply(first)
         told = Settings(**settings)
-        self.planner = Planner(self.graph, self.ledger, settings=told, redo={}, folded=folded, new_id=self._id, at=self.now)
+        self.planner = Planner(self.graph.outline, self.ledger, settings=told, redo={}, folded=folded, new_id=self._id, at=self.now)
 
     def _id(self) -> str:
         return f"c{next(self.ids)}"

@@ -15,16 +15,14 @@ import pytest
 import millstream as ms
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger, Source
+from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger
 from millstream.core.parts import NO_LANE, Columns
 from millstream.core.route import Dealer
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
-from millstream.journal.errors import Missing
-from millstream.journal.notes import Note
 from millstream.journal.opening import claim
-from millstream.journal.segments import SegmentWriter, segment_path
-from millstream.mill.actions import Fed, Moment, Settings
+from millstream.journal.segments import SegmentWriter
+from millstream.mill.actions import Action, Fed, Moment, Settings
 from millstream.mill.beginning import plant_of
 from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
 from millstream.mill.driving import Ended, PlannerThread
@@ -51,16 +49,16 @@ class House:
         self.channels: list[Channel] = []
 
     def planner(self, *, start: bool = True, before_join: Callable[[int], None] = lambda lane: None, **settings: float) -> PlannerThread:
-        plant = plant_of(self.graph, buckets=BUCKETS, lanes=1)
+        plant = plant_of(self.graph.outline, buckets=BUCKETS, lanes=1)
 
         def make(ledger: Ledger) -> Commit:
             moment = Moment(self.clock(), time.monotonic())
-            return first_commit(self.graph, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=moment)
+            return first_commit(self.graph.outline, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=moment)
 
         ledger = claim(self.commits, make)
         now = Moment(self.clock(), time.monotonic())
         told, folded = Settings(**settings), self.commits.newest_snapshot()
-        planner = Planner(self.graph, ledger, settings=told, redo={}, folded=folded, new_id=lambda: uuid.uuid4().hex, at=now)
+        planner = Planner(self.graph.outline, ledger, settings=told, redo={}, folded=folded, new_id=lambda: uuid.uuid4().hex, at=now)
         self.listener = Listener()
         thread = PlannerThread(planner, self.commits, self.listener, self.secret, clock=lambda: self.clock(), before_join=before_join)
         self.threads.append(thread)
@@ -96,6 +94,22 @@ def house(tmp_path: Path) -> Iterator[House]:
     made.close()
 
 
+def feed(thread: PlannerThread, fed: Fed) -> None:
+    thread.tell(lambda planner, at: planner.on_fed(fed, at))
+
+
+def ask(thread: PlannerThread) -> None:
+    """Until it has heard all that it was told before."""
+    heard = threading.Event()
+
+    def event(planner: Planner, at: Moment) -> list[Action]:
+        heard.set()
+        return []
+
+    thread.tell(event)
+    wait_until(lambda: heard.is_set() or thread.ended.is_set(), PATIENCE)
+
+
 def hear(channel: Channel) -> ToLane:
     message = channel.receive(PATIENCE)
     assert message is not None
@@ -108,7 +122,7 @@ def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: H
     thread.watchers.append(lambda commit: woken.append(commit.number))
     lane = house.lane()
     assert isinstance(hear(lane), Welcome)
-    thread.feed(house.fed())
+    feed(thread, house.fed())
     run = hear(lane)
     assert isinstance(run, Run)
     assert house.commits.read(run.header.epoch) is None
@@ -127,15 +141,15 @@ def test_what_becomes_due_while_it_looks_is_not_slept_over(house: House) -> None
     house.graph = compile_topology(topology)
     thread = house.planner()
     assert isinstance(hear(house.lane()), Welcome)
-    thread.feed(Fed("events", [], {"slow": at(1)}))
-    thread.ask(lambda planner: None)
+    feed(thread, Fed("events", [], {"slow": at(1)}))
+    ask(thread)
     house.clock = lambda: at(59)
-    thread.feed(Fed("events", [], {"quick": at(9)}))
-    thread.ask(lambda planner: None)
+    feed(thread, Fed("events", [], {"quick": at(9)}))
+    ask(thread)
     wait_until(lambda: time.monotonic() > thread.planner.emptied + 2 * thread.planner.settings.empty_every, PATIENCE)
     looks = iter([at(60) - 100 * ms.MILLISECOND] * 2)  # a question, and a look before the silence counts; then after it
     house.clock = lambda: next(looks, at(61))
-    thread.ask(lambda planner: None)
+    ask(thread)
     wait_until(lambda: thread.planner.ledger.promises["events"] == at(9), PATIENCE)
 
 
@@ -143,9 +157,9 @@ def test_an_idle_planner_does_not_turn(house: House) -> None:
     thread = house.planner()
     lane = house.lane()
     assert isinstance(hear(lane), Welcome)
-    thread.ask(lambda planner: None)
+    ask(thread)
     wait_until(lambda: thread.planner.next_tick(Moment(at(0), 1e9)) is None, PATIENCE)
-    thread.ask(lambda planner: None)
+    ask(thread)
     turns = thread.turns
     assert not thread.ended.wait(0.5)
     assert thread.turns <= turns + 1
@@ -155,7 +169,7 @@ def test_a_lane_of_which_the_connection_ends_is_lost_and_its_epoch_waits(house: 
     thread = house.planner()
     lane = house.lane()
     assert isinstance(hear(lane), Welcome)
-    thread.feed(house.fed())
+    feed(thread, house.fed())
     first = hear(lane)
     lane.close()
     wait_until(lambda: not thread.planner.seats[0].here, PATIENCE)
@@ -171,7 +185,7 @@ def test_a_lane_that_says_what_cannot_be_read_is_closed(house: House, caplog: py
     lane.send(b"nonsense")
     with pytest.raises(Closed):
         lane.receive(PATIENCE)
-    assert thread.ask(lambda planner: planner.seats[0].here) is False
+    assert not thread.planner.seats[0].here
     assert "a lane said what cannot be read" in caplog.text
 
 
@@ -288,7 +302,7 @@ def test_a_start_sweeps_what_a_killed_run_was_writing_aside(house: House, tmp_pa
         written = int(at(0)) / 1e6 + (file is young)
         os.utime(file, (written, written))
     thread = house.planner()
-    thread.ask(lambda planner: None)
+    ask(thread)
     assert [file.exists() for file in (*left, young)] == [False, False, True]
     assert house.commits.read(2) is not None
 
@@ -307,19 +321,3 @@ def test_a_start_removes_orphans_that_are_an_hour_old(house: House, tmp_path: Pa
     wait_until(lambda: sorted(house.commits.disk.names("segments")) == sorted(names[2:]), PATIENCE)
     found = [house.commits.read(number) for number in range(3, thread.planner.ledger.number + 1)]
     assert [sorted(commit.free.segments) for commit in found if commit is not None and commit.free] == [["lane0-1", "values-000001-1"]]
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_a_note_of_another_run_may_lose_its_frames_once_it_was_taken(house: House, taken: bool) -> None:
-    """Two threads find it; one has fed it, it was committed, and what it was dealt from is swept while the other reads."""
-    thread = house.planner(start=False)
-    frame = house.fed().frames[0]
-    note = Note("events", 0, thread.planner.ledger.fence - 1, [frame], {}, 1, 0)
-    house.commits.disk.remove(segment_path(frame.segment))
-    thread.notes.leave(note)
-    if taken:
-        thread.planner.ledger.sources["events"] = Source(batch=0)
-        thread.take_notes("events")
-    else:
-        with pytest.raises(Missing, match="is missing"):
-            thread.take_notes("events")

@@ -12,7 +12,7 @@ from millstream.mill.retention import free_segments, needed_from
 from millstream.timestamp import Timestamp
 from tests.mill.desk import Desk, graph_of
 
-GRAPH = graph_of(deliver=True)
+DELIVERIES = {"out": "it.said"}
 
 
 def ledger_with(segment: Segment, **known: object) -> Ledger:
@@ -33,17 +33,17 @@ def ledger_with(segment: Segment, **known: object) -> Ledger:
 )
 def test_rules_14_and_15_a_segment_is_free_when_nothing_in_it_is_needed(segment: Segment, known: dict[str, object], is_free: bool) -> None:
     ledger = ledger_with(segment, **known)
-    assert free_segments(ledger, GRAPH, ()) == (["s"] if is_free else [])
-    assert free_segments(ledger, GRAPH, {"s"}) == [], "more will be written to it"
+    assert free_segments(ledger, DELIVERIES, ()) == (["s"] if is_free else [])
+    assert free_segments(ledger, DELIVERIES, {"s"}) == [], "more will be written to it"
 
 
 def test_rule_15_what_the_log_does_not_have_waits_for_its_deliveries() -> None:
-    graph = graph_of(deliver=True, keep=False)
+    deliveries = {"out": "it.said"}
     for delivered, free in ((4, []), (5, ["s"])):
-        plant = Plant(deliveries={"out": "it.said"}, unkept=["it.said"])
+        plant = Plant(deliveries=deliveries, unkept=["it.said"])
         ledger = ledger_with(Segment(0, unkept={"it.said": 5}), delivered={"out": delivered}, plant=plant)
-        assert free_segments(ledger, graph, ()) == free
-    assert free_segments(ledger_with(Segment(0, unkept={"other": 5})), graph, ()) == ["s"]  # nobody delivers it
+        assert free_segments(ledger, deliveries, ()) == free
+    assert free_segments(ledger_with(Segment(0, unkept={"other": 5})), deliveries, ()) == ["s"]  # nobody delivers it
 
 
 def test_rule_13_a_segment_is_removed_after_the_commit_that_declares_it_free() -> None:

@@ -278,7 +278,7 @@ def frames_named_and_freed_at_once() -> list[Patch]:
         original(self, commit, ledger, segments, at, last=last)
         named = {frame.segment for frame in commit.frames}
         still_open = {name for names in self._open_segments.values() for name in names}
-        if extra := [n for n in retention.free_segments(ledger, self._graph, {*segments, *still_open}) if n in named]:
+        if extra := [n for n in retention.free_segments(ledger, self._outline.deliveries, {*segments, *still_open}) if n in named]:
             from millstream.core.ledger import Free
 
             commit.free = Free([*(commit.free.segments if commit.free else []), *extra], commit.free.notes if commit.free else [])

@@ -188,10 +188,10 @@ class Run:
 
     def start(self) -> None:
         world = self.world
-        plant = plant_of(self.graph, buckets=world.sizes.buckets, lanes=world.sizes.lanes)
+        plant = plant_of(self.graph.outline, buckets=world.sizes.buckets, lanes=world.sizes.lanes)
 
         def make(ledger: Ledger) -> Commit:
-            return first_commit(self.graph, ledger, fence=ledger.fence + 1, plant=plant, id_=world.unique("c"), at=world.moment())
+            return first_commit(self.graph.outline, ledger, fence=ledger.fence + 1, plant=plant, id_=world.unique("c"), at=world.moment())
 
         ledger = opening.claim(self.commits, make)
         self.fence = ledger.fence
@@ -201,7 +201,7 @@ class Run:
         sweep_asides(world.disk, journal_folders(world.disk), now=world.moment().clock + ahead)
         redo = rows_to_redo(self.commits, ledger, lanes=world.sizes.lanes)
         planner = Planner(
-            self.graph,
+            self.graph.outline,
             ledger,
             settings=self.settings,
             redo=redo,

@@ -80,7 +80,7 @@ def test_a_commit_does_not_free_the_segment_that_it_names() -> None:
     graph = build(CASE, Program())
     ledger = Ledger()
     ledger.apply(commit(1, plant=Plant(), frames=[Frame("values-1", NO_LANE, [])], logged=1))
-    pending = Pending(graph, Settings(free_every=0.0), {}, AT)
+    pending = Pending(graph.outline, Settings(free_every=0.0), {}, AT)
     pending.feed(Fed("in0", [Frame("values-1", NO_LANE, [])], {}, open_segments=["values-1"]), ledger, AT)
     pending.feed(Fed("in0", [], {}, finished=True), ledger, AT)
     made = commit(2)

@@ -37,7 +37,7 @@ class Made:
         self.graph: Graph = compile_topology(topology)
         self.journal = Journal(self.folder, self.graph, Pinned("checked", "id", str(at), 4, 1))
         self.journal.commits.make_folders()
-        plant = plant_of(self.graph, buckets=4, lanes=1)
+        plant = plant_of(self.graph.outline, buckets=4, lanes=1)
         for number in range(1, 10):
             said = {"logged": 7, "delivered": dict.fromkeys(targets, 7)} if number == 9 else {}
             commit = Commit(number, f"c{number}", f"c{number - 1}" if number > 1 else "", 1, Timestamp(0), **said)  # type: ignore[arg-type]

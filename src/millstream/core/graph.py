@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from millstream.computation import Computation
 from millstream.core.codec import settle
+from millstream.core.outline import Outline, OutlinedInput, OutlinedNode
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.injector import Injected, Injection
@@ -78,6 +80,17 @@ class Graph:
     def stream_of(self, stream: Stream[Any]) -> StreamPlan:
         """The plan of a stream that stands in the topology."""
         return self.streams[_name_of(self.injections, self.nodes, stream)]
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Without the user's code."""
+        return Outline(
+            injectors={name: injection.low_watermark.idle_after for name, injection in self.injections.items()},
+            nodes={name: OutlinedNode(node.producers, node.injectors) for name, node in self.nodes.items()},
+            inputs=[OutlinedInput(read.index, read.computation, read.stream.name, read.reader, read.rekeyed) for read in self.inputs],
+            deliveries={name: self.stream_of(delivery.stream).name for name, delivery in self.deliveries.items()},
+            unkept=[name for name, stream in self.streams.items() if not stream.kept],
+        )
 
 
 def compile_topology(topology: Topology) -> Graph:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from millstream.core.epoch import Header
-from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Ledger, Minimum, Reader, Source, SourceChange
 from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, is_idle, next_idle, promise, solve
+from millstream.core.outline import Outline
 from millstream.core.parts import Part
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
 
@@ -64,11 +64,11 @@ class _Queue:
 class Backlog:
     """Parts that no commit has taken. Taking and asking cost by the streams that have some, not by how much waits."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._injectors = graph.injections
+    def __init__(self, outline: Outline) -> None:
+        self._injectors = outline.injectors
         self._readers: dict[tuple[str, str], tuple[str, ...]] = {}  # by stream and reader (none: the plain ones)
-        for read in graph.inputs:
-            place = (read.stream.name, read.reader if read.rekeyed else "")
+        for read in outline.inputs:
+            place = (read.stream, read.reader if read.rekeyed else "")
             self._readers[place] = (*self._readers.get(place, ()), read.computation)
         self._queues: dict[tuple[int, str, str], _Queue] = {}  # only those that have parts
         self.records = self.size = self.parts = 0
@@ -146,7 +146,7 @@ class Plan(NamedTuple):
 
 
 def plan_epoch(
-    graph: Graph,
+    outline: Outline,
     ledger: Ledger,
     minima: Mapping[str, Minimum],
     backlog: Backlog,
@@ -168,8 +168,8 @@ def plan_epoch(
     taken = backlog.take(limits, here)
     # Who is silent is asked by the clock that the marks are stamped with, not by the epochs': it may have been set back.
     promises = {
-        name: promised(sources.get(name), ledger.promises.get(name, START_OF_TIME), injection.low_watermark.idle_after, clock)
-        for name, injection in graph.injections.items()
+        name: promised(sources.get(name), ledger.promises.get(name, START_OF_TIME), idle_after, clock)
+        for name, idle_after in outline.injectors.items()
     }
     delivered: dict[str, Timestamp] = {}
     for waiting in taken:
@@ -179,7 +179,7 @@ def plan_epoch(
                 delivered[name] = oldest
     undelivered = backlog.oldest()
     bounds = {}
-    for name, node in graph.nodes.items():
+    for name, node in outline.nodes.items():
         last = ledger.low_watermarks.get(name)
         bounds[name] = Bounds(
             producers=node.producers,
@@ -191,7 +191,7 @@ def plan_epoch(
         )
     low_watermarks = solve(bounds)
     due = _due(low_watermarks, minima, now, lanes, here)
-    moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in graph.nodes.items())
+    moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in outline.nodes.items())
     over = ended(low_watermarks) and not low_watermarks.items() <= ledger.low_watermarks.items()
     if not (taken or due or moved or over or always):
         return None
@@ -224,13 +224,13 @@ def promised(source: Source | None, last: Timestamp, idle_after: Duration | None
     return promise(source.marks, last=last, finished=source.finished, idle_after=idle_after, now=clock)
 
 
-def next_silence(graph: Graph, sources: Mapping[str, Source], clock: Timestamp) -> Timestamp:
+def next_silence(outline: Outline, sources: Mapping[str, Source], clock: Timestamp) -> Timestamp:
     """When the silence of a partition may move a promise, though nothing comes."""
     return min(
         (
-            next_idle(source.marks, idle_after=graph.injections[name].low_watermark.idle_after, now=clock)
+            next_idle(source.marks, idle_after=outline.injectors[name], now=clock)
             for name, source in sources.items()
-            if name in graph.injections
+            if name in outline.injectors
         ),
         default=END_OF_TIME,
     )
@@ -252,16 +252,16 @@ def listen_anew(sources: Mapping[str, Source], *, clock: Timestamp) -> None:
         source.marks = {partition: Mark(mark.complete, max(mark.heard, clock)) for partition, mark in source.marks.items()}
 
 
-def readers_of(graph: Graph, known: Mapping[str, Reader], *, since: int) -> dict[str, Reader | None]:
+def readers_of(outline: Outline, known: Mapping[str, Reader], *, since: int) -> dict[str, Reader | None]:
     """What a start changes in the readers that the ledger knows: those that came begin with epoch `since`; those that are gone go.
 
     One that reads under other keys than before, by its code, goes on: what waits keeps the key it was dealt under.
     """
     changes: dict[str, Reader | None] = dict.fromkeys(known)
-    for read in graph.inputs:
+    for read in outline.inputs:
         old = known.get(read.reader)
         if old is not None and old.rekeyed == read.rekeyed:
             del changes[read.reader]
         else:
-            changes[read.reader] = Reader(read.stream.name, read.rekeyed, since)
+            changes[read.reader] = Reader(read.stream, read.rekeyed, since)
     return changes

@@ -67,8 +67,12 @@ class Folder:
     def log(self) -> Path:
         return self.path / "log"
 
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
     def checkpoint(self, query: str) -> Path:
-        return self.path / "checkpoints" / query
+        return self.checkpoints / query
 
     def delivery(self, name: str) -> Path:
         """How far a delivery has come, and the step that is open."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from millstream.core.graph import Graph
 from millstream.core.ledger import Ledger, Plant
+from millstream.core.outline import Outline
 from millstream.journal.commits import Commits
 from millstream.mill.messages import Redo
 
 
-def plant_of(graph: Graph, *, buckets: int, lanes: int) -> Plant:
+def plant_of(outline: Outline, *, buckets: int, lanes: int) -> Plant:
     """What the first commit of a run says of its code."""
     return Plant(
-        computations=list(graph.nodes),
-        injectors=list(graph.injections),
-        deliveries={name: graph.stream_of(delivery.stream).name for name, delivery in graph.deliveries.items()},
-        unkept=[name for name, stream in graph.streams.items() if not stream.kept],
+        computations=list(outline.nodes),
+        injectors=list(outline.injectors),
+        deliveries=outline.deliveries,
+        unkept=outline.unkept,
         buckets=buckets,
         lanes=lanes,
     )

@@ -7,30 +7,24 @@ import selectors
 import socket
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit
-from millstream.core.parts import Frame
-from millstream.core.route import Dealer
 from millstream.errors import MillstreamError
 from millstream.journal.commits import Commits, Snapshot
-from millstream.journal.errors import Missing
-from millstream.journal.leftovers import find_leftovers, is_taken, journal_folders, sweep_asides
-from millstream.journal.names import NOTED, ByThread, prefix_of
-from millstream.journal.notes import Note, Notes
+from millstream.journal.leftovers import find_leftovers, journal_folders, sweep_asides
+from millstream.journal.notes import Notes
 from millstream.journal.ownership import Ownership
-from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
-from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Warn, Write
+from millstream.journal.segments import segment_path
+from millstream.mill.actions import Action, Close, End, Fold, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.channel import Channel, Closed, Listener, admit
 from millstream.mill.messages import Busy, Failed, Join, Noted, Report, Returned, decode_from_lane, encode_message
-from millstream.mill.noted import frames_of
 from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 
@@ -71,16 +65,18 @@ class PlannerThread(threading.Thread):
         *,
         clock: Callable[[], Timestamp] = wall_clock,
         before_join: Callable[[int], None] = lambda lane: None,
+        take_notes: Callable[[str], None] = lambda injector: None,
     ) -> None:
-        """`before_join` syncs what Spark has written of a lane's checkpoint (rule 14)."""
+        """`before_join` syncs what Spark has written of a lane's checkpoint (rule 14). `take_notes` has those of an injector fed."""
         super().__init__(name="millstream plans", daemon=True)
         self.planner, self._commits, self._listener, self._secret = planner, commits, listener, secret
-        self._clock, self._before_join = clock, before_join
+        self._clock, self._before_join, self._take_notes = clock, before_join, take_notes
         self._still_owner = Ownership(commits, planner.ledger.fence, lambda: planner.ledger.number)
         self.disk = commits.disk
         self.notes = Notes(commits.disk)
         self.room = threading.Event()  # sources may be read
         self.room.set()
+        self.on_room: Callable[[bool], None] = lambda is_there: None  # called when that changes
         self.watchers: list[Watcher] = []
         self._inbox: deque[Event] = deque()
         self._channels: dict[int, Channel] = {}
@@ -89,7 +85,7 @@ class PlannerThread(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
         self._sleeping = False
         self._wait: float | None = 0.0
         self._ending = threading.Event()
@@ -107,50 +103,13 @@ class PlannerThread(threading.Thread):
         if self._sleeping:
             self._nudge()
 
-    def ask(self, question: Callable[[Planner], object], timeout: float = 60.0) -> object:
-        """An answer of the planner, given in its own thread."""
-        answered = threading.Event()
-        answer: list[object] = []
+    def attend(self, channel: Channel, hear: Callable[[], None]) -> None:
+        """Call this, in the planner's thread, when there is something to read from a channel. Before the start."""
+        self._selector.register(channel.socket, selectors.EVENT_READ, hear)
 
-        def event(planner: Planner, at: Moment) -> list[Action]:
-            answer.append(question(planner))
-            answered.set()
-            return []
-
-        self.tell(event)
-        deadline = time.monotonic() + timeout
-        while not answered.wait(0.05):
-            if self.ended.is_set() or time.monotonic() > deadline:
-                raise self.error or TimeoutError("the planner does not answer")
-        return answer[0]
-
-    def feed(self, fed: Fed) -> None:
-        """A source brings something."""
-        self.tell(lambda planner, at: planner.on_fed(fed, at))
-
-    def take_notes(self, injector: str) -> None:
-        """Feed the notes that a Spark query has left and no commit has taken. Whoever finds one twice does no harm."""
-        taken = self.planner.pending.sources[injector].batch if injector in self.planner.pending.sources else -1
-        while (note := self.notes.next(injector, taken)) is not None:
-            taken = note.batch
-            finished = True if note.finished else None
-            try:
-                frames = self._frames_of(note)
-            except Missing:
-                if is_taken(note.name, self.planner.ledger):  # another thread has fed it meanwhile, and what it was dealt from may go
-                    return
-                raise
-            self.feed(Fed(injector, frames, note.marks, note.injected, note.dead, batch=note.batch, note=note.name, finished=finished))
-
-    def _frames_of(self, note: Note) -> list[Frame]:
-        plant, fence = self.planner.ledger.plant, self.planner.ledger.fence
-        return frames_of(
-            note,
-            fence=fence,
-            dealer=Dealer(self.planner.graph, Lanes(plant.buckets, plant.lanes)),
-            reader=SegmentReader(self.disk, sleep=time.sleep),
-            writer=SegmentWriter(self.disk, prefix_of(ByThread(NOTED, fence)), lambda: uuid.uuid4().hex),
-        )
+    def perform(self, event: Event) -> None:
+        """Of the planner's own thread: hear an event now."""
+        self._act(event(self.planner, self._moment()))
 
     def end(self) -> None:
         """No more events are heard; returns when the thread has ended."""
@@ -197,15 +156,13 @@ class PlannerThread(threading.Thread):
         ready = self._selector.select(0.0 if self._inbox else self._wait)
         self._sleeping = False
         for key, _ in ready:
-            if key.data is None:
-                self._woken.recv(4096)
-            else:
-                self._hear(key.data)
+            key.data()
         while self._inbox:
-            self._act(self._inbox.popleft()(self.planner, self._moment()))
+            self.perform(self._inbox.popleft())
         self._tick()
         if self.planner.has_room != self.room.is_set():
             self.room.set() if self.planner.has_room else self.room.clear()
+            self.on_room(self.planner.has_room)
         self.turns += 1
 
     def _tick(self) -> None:
@@ -330,7 +287,7 @@ class PlannerThread(threading.Thread):
             self._numbers += 1
             self._channels[self._numbers] = channel
             self._greeted.discard(channel)
-            self._selector.register(channel.socket, selectors.EVENT_READ, self._numbers)
+            self._selector.register(channel.socket, selectors.EVENT_READ, partial(self._hear, self._numbers))
             return planner.on_join(self._numbers, join, commit, at)
 
         self._greeted.add(channel)
@@ -340,7 +297,7 @@ class PlannerThread(threading.Thread):
 
     def _answer(self, channel: Channel, noted: Noted) -> None:
         """A sink has left a note; it is answered when there is room for more."""
-        self.take_notes(noted.injector)
+        self._take_notes(noted.injector)
         while not self.room.wait(0.2) and not self.ended.is_set():
             pass
         with suppress(Closed):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from millstream.core.graph import Graph
 from millstream.core.ledger import Checkpoint, Commit, Free, Ledger, Source, SourceChange
+from millstream.core.outline import Outline
 from millstream.core.planning import hear
 from millstream.journal.leftovers import Leftovers
 from millstream.mill.actions import Fed, Moment, Settings
@@ -16,8 +16,8 @@ from millstream.timestamp import Duration
 class Pending:
     """Nothing of it counts before a commit has it; an epoch that is aborted leaves it as it is."""
 
-    def __init__(self, graph: Graph, settings: Settings, sources: dict[str, Source], at: Moment) -> None:
-        self._graph, self._settings = graph, settings
+    def __init__(self, outline: Outline, settings: Settings, sources: dict[str, Source], at: Moment) -> None:
+        self._outline, self._settings = outline, settings
         self.sources = sources  # with what is fed and not committed yet: a promise may rest on it, for one commit has both
         self.fed: list[Fed] = []
         self._changes: dict[str, SourceChange] = {}
@@ -39,8 +39,7 @@ class Pending:
         source = self.sources.setdefault(fed.injector, Source())
         if fed.batch is not None and fed.batch != source.batch + 1:
             return False
-        injection = self._graph.injections.get(fed.injector)
-        change = hear(source, fed.marks, clock=at.clock, idle_after=None if injection is None else injection.low_watermark.idle_after)
+        change = hear(source, fed.marks, clock=at.clock, idle_after=self._outline.injectors.get(fed.injector))
         change.injected, change.dead, change.finished = fed.injected, fed.dead, fed.finished
         change.batch, change.position = fed.batch, fed.position
         source.change(change, number=ledger.number + 1)
@@ -95,7 +94,7 @@ class Pending:
             self._freed = at.seconds
             still_open = (name for names in self._open_segments.values() for name in names)
             # What this commit names is no part of the ledger yet: its segment may seem free though it is not.
-            free += free_segments(ledger, self._graph, {*segments, *still_open, *named})
+            free += free_segments(ledger, self._outline.deliveries, {*segments, *still_open, *named})
         if free or notes:
             commit.free = Free(free, notes)
         self.fed, self._changes, self._proved, self._logged, self._delivered, self._since = [], {}, {}, None, {}, None

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit, Identity, Ledger, Minimum, Plant
+from millstream.core.outline import Outline
 from millstream.core.parts import Frame
 from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, plan_epoch, readers_of
 from millstream.journal.leftovers import Leftovers
@@ -27,7 +27,7 @@ TOGETHER = "journal and checkpoints belong together: restore both from one copy"
 MEMORY = "It may be killed for lack of memory: give lanes less (lane_memory), or epochs (max_records_per_epoch), or the machine more"
 
 
-def first_commit(graph: Graph, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment) -> Commit:
+def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment) -> Commit:
     """What a run says before it does anything: it owns the folder now, and this is its code (rule 1)."""
     number = ledger.number + 1
     since = {name: _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
@@ -37,7 +37,7 @@ def first_commit(graph: Graph, ledger: Ledger, *, fence: int, plant: Plant, id_:
         before=ledger.id,
         fence=fence,
         now=max(ledger.now, at.clock),
-        readers=readers_of(graph, ledger.readers, since=number + 1),
+        readers=readers_of(outline, ledger.readers, since=number + 1),
         delivered={name: None for name in ledger.delivered if name not in plant.deliveries},
         plant=msgspec.structs.replace(plant, since=since),
     )
@@ -54,7 +54,7 @@ class Planner:
 
     def __init__(
         self,
-        graph: Graph,
+        outline: Outline,
         ledger: Ledger,
         *,
         settings: Settings,
@@ -63,21 +63,21 @@ class Planner:
         new_id: Callable[[], str],
         at: Moment,
     ) -> None:
-        self.graph, self.ledger, self.settings, self._new_id = graph, ledger, settings, new_id
+        self.outline, self.ledger, self.settings, self._new_id = outline, ledger, settings, new_id
         self._lanes = Lanes(ledger.plant.buckets, ledger.plant.lanes)
         self.seats = [Seat(lane, redo.get(lane, ()), at.seconds) for lane in range(self._lanes.count)]
         self._by_connection: dict[int, Seat] = {}
-        self.pending = Pending(graph, settings, live_sources(ledger.sources), at)
+        self.pending = Pending(outline, settings, live_sources(ledger.sources), at)
         listen_anew(self.pending.sources, clock=at.clock)
         self._deaf = False  # sources are not read, for the backlog is full
-        self.minima = {name: Minimum(ledger.reports.get(name, {})) for name in graph.nodes}
-        self.backlog = Backlog(graph)
+        self.minima = {name: Minimum(ledger.reports.get(name, {})) for name in outline.nodes}
+        self.backlog = Backlog(outline)
         for segment, offsets in ledger.waiting.items():
             for number, part in offsets.values():
                 self.backlog.add(Waiting(number, segment, part))
         self._inputs: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        for read in graph.inputs:
-            self._inputs.setdefault((read.stream.name, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
+        for read in outline.inputs:
+            self._inputs.setdefault((read.stream, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
         self.opened: Opened | None = None
         self._writing: Commit | None = None
         self._tries, self._folded = 0, folded
@@ -96,11 +96,11 @@ class Planner:
     @property
     def drained(self) -> bool:
         """Every input has ended and everything that it caused is done."""
-        sources = [self.ledger.sources.get(name) for name in self.graph.injections]
+        sources = [self.ledger.sources.get(name) for name in self.outline.injectors]
         if not self.idle or not all(source is not None and source.finished for source in sources):
             return False
-        known = {name: lw for name, lw in self.ledger.low_watermarks.items() if name in self.graph.nodes}
-        return not self.graph.nodes or (len(known) == len(self.graph.nodes) and ended(known))
+        known = {name: lw for name, lw in self.ledger.low_watermarks.items() if name in self.outline.nodes}
+        return not self.outline.nodes or (len(known) == len(self.outline.nodes) and ended(known))
 
     @property
     def stopped(self) -> bool:
@@ -289,7 +289,7 @@ class Planner:
         here = {seat.lane for seat in self.seats if seat.here}
         quiet = not self.pending.fed and at.seconds < self.emptied + told.empty_every
         plan = plan_epoch(
-            self.graph,
+            self.outline,
             self.ledger,
             self.minima,
             self.backlog,

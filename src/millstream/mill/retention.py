@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from itertools import islice
 
-from millstream.core.graph import Graph
 from millstream.core.ledger import Free, Ledger, Segment
 from millstream.journal.leftovers import Leftovers, is_taken
 from millstream.journal.names import ByLane, ByTask, ByThread, maker_of
@@ -14,11 +13,11 @@ from millstream.timestamp import Timestamp
 ORPHANS_PER_COMMIT = 1_000  # the rest by later ones
 
 
-def free_segments(ledger: Ledger, graph: Graph, current: Container[str]) -> list[str]:
-    """Segments of which nothing is needed any more; those that are still written to stay."""
+def free_segments(ledger: Ledger, deliveries: Mapping[str, str], current: Container[str]) -> list[str]:
+    """Segments of which nothing is needed any more; those that are still written to stay. `deliveries` names the stream of each."""
     readers: dict[str, list[str]] = {}
-    for name, delivery in graph.deliveries.items():
-        readers.setdefault(graph.stream_of(delivery.stream).name, []).append(name)
+    for name, stream in deliveries.items():
+        readers.setdefault(stream, []).append(name)
     return [name for name, segment in ledger.segments.items() if name not in current and _is_free(segment, ledger, readers)]
 
 

@@ -25,7 +25,7 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
     told = planner.settings
     waits = [planner.began + told.linger - at.seconds, planner.emptied + told.empty_every - at.seconds]
     wall = min((known.all.wall for known in planner.minima.values()), default=END_OF_TIME)
-    due = min(wall, next_silence(planner.graph, planner.pending.sources, at.clock))
+    due = min(wall, next_silence(planner.outline, planner.pending.sources, at.clock))
     if due < END_OF_TIME:
         waits.append((due - at.clock) / SECOND)
     if (positions := planner.pending.positions_due_in(at)) is not None:

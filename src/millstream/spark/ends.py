@@ -14,8 +14,8 @@ from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.log.folder import Folder
 from millstream.log.reading_history import history
-from millstream.mill.driving import PlannerThread
 from millstream.spark.milling import Journal
+from millstream.spark.planning import Planning
 from millstream.targets.delivery import Stretch
 from millstream.targets.driver import DeliveryThread, driver_target
 from millstream.targets.lacking import Tail
@@ -29,7 +29,7 @@ EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there
 class Ledge:
     """What one delivery knows of the run around it."""
 
-    def __init__(self, name: str, stream: str, *, journal: Journal, planner: PlannerThread, folder: Folder, owner: Ownership) -> None:
+    def __init__(self, name: str, stream: str, *, journal: Journal, planner: Planning, folder: Folder, owner: Ownership) -> None:
         self._name, self._stream, self.still_owner = name, stream, owner
         self._commits, self._planner = journal.commits, planner
         self._reader = SegmentReader(journal.disk, sleep=time.sleep)
@@ -39,22 +39,22 @@ class Ledge:
         return self._reader.part(segment, part)
 
     def read_tail(self, after: int) -> Tail:
-        return read_tail(self._commits, self._planner.planner.ledger, self._name, after=after, at_most=EPOCHS_AT_ONCE)
+        return read_tail(self._commits, self._planner.ledger, self._name, after=after, at_most=EPOCHS_AT_ONCE)
 
     def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:
         return stretch(history(self._log, self._stream, after, upto), upto, at_most)
 
     def say(self, position: int) -> None:
-        self._planner.tell(lambda planner, at: planner.on_delivered(self._name, position, at))
+        self._planner.delivered(self._name, position)
 
 
 class Deliveries:
     """Those of a run that are called in this process."""
 
-    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, fence: int, owner: Ownership) -> None:
+    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: Planning, fence: int, owner: Ownership) -> None:
         self._streams: dict[str, list[DeliveryThread]] = {}
         self.threads: dict[str, DeliveryThread] = {}
-        ledger = planner.planner.ledger
+        ledger = planner.ledger
         for name, delivery in graph.deliveries.items():
             if not is_called_here(delivery.target):
                 continue
@@ -72,7 +72,7 @@ class Deliveries:
             thread.start()
 
     def on_commit(self, commit: Commit) -> None:
-        """Called by the planner once a commit is durable."""
+        """Called once a commit is durable."""
         for stream, threads in self._streams.items():
             places = commit.plain_parts(stream)
             for thread in threads:

@@ -19,12 +19,13 @@ from millstream.journal.names import VALUES, ByThread, prefix_of
 from millstream.journal.segments import SegmentWriter
 from millstream.log.checks import check_injector, checkpoint_of, files_planned
 from millstream.mill.actions import Fed
-from millstream.mill.driving import PlannerThread, wall_clock
+from millstream.mill.driving import wall_clock
 from millstream.sources.dealing import Intake
 from millstream.sources.values import ValuesThread
 from millstream.spark.datasource import InjectorSink
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher, make_active, where
+from millstream.spark.planning import Planning
 from millstream.spark.sources import files_there, frame_of
 
 TRIGGER = "200 milliseconds"
@@ -35,7 +36,7 @@ BYTES_PER_BATCH = 16 << 20
 class Feeds:
     """For each injector that has not ended: a query, a thread that takes values, or a thread that writes a batch DataFrame."""
 
-    def __init__(self, launcher: Launcher, planner: PlannerThread, settings: Callable[[str], InjectorSettings], *, must_end: bool) -> None:
+    def __init__(self, launcher: Launcher, planner: Planning, settings: Callable[[str], InjectorSettings], *, must_end: bool) -> None:
         self._launcher, self._planner, self._settings, self._must_end = launcher, planner, settings, must_end
         self._injections = launcher.graph.injections
         self.queries: dict[str, StreamingQuery] = {}
@@ -51,7 +52,7 @@ class Feeds:
         return not self.queries
 
     def start(self) -> None:
-        known = self._planner.planner.ledger.sources
+        known = self._planner.ledger.sources
         for name, injection in self._injections.items():
             source = known.get(name)
             if source is None or not source.finished:
@@ -120,12 +121,12 @@ class Feeds:
     def _start_values(self, name: str, injection: Injection, source: ValueSource[object]) -> None:
         pinned, planner = self._launcher.pinned, self._planner
         intake = Intake(injection, Dealer(self._launcher.graph, Lanes(pinned.buckets, pinned.lanes)))
-        known = planner.planner.ledger.sources.get(name)
+        known = planner.ledger.sources.get(name)
         values = ValuesThread(
             name,
             source,
             intake,
-            SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.planner.ledger.fence)), lambda: uuid.uuid4().hex),
+            SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.ledger.fence)), lambda: uuid.uuid4().hex),
             position=0 if known is None else known.position,
             feed=planner.feed,
             room=planner.room.wait,
@@ -150,7 +151,7 @@ class Feeds:
         thread.start()
 
     def _taken(self, name: str) -> int:
-        known = self._planner.planner.ledger.sources.get(name)
+        known = self._planner.ledger.sources.get(name)
         return -1 if known is None else known.batch
 
     def _look_at_threads(self) -> None:

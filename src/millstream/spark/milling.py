@@ -1,16 +1,12 @@
-"""The mill of a run: the planner in this process, and a query for each lane, started again where one was lost."""
+"""The mill of a run: the planner in a process of its own, and a query for each lane, started again where one was lost."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import secrets
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,16 +18,16 @@ from millstream.journal.disk import LocalDisk
 from millstream.journal.notes import Notes
 from millstream.journal.opening import claim, open_ledger, sync_newest
 from millstream.log.checks import check_lane, check_noted, check_segments
-from millstream.log.folder import Folder, Pinned, sync_folder
+from millstream.log.folder import Folder, Pinned
 from millstream.mill.actions import Moment, Settings
 from millstream.mill.beginning import plant_of, rows_to_redo
-from millstream.mill.channel import Listener
-from millstream.mill.driving import Ended, PlannerThread, wall_clock
+from millstream.mill.driving import Ended, wall_clock
 from millstream.mill.messages import Redo
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.planner import first_commit
 from millstream.spark.lanes import LaneSettings, start_lane
 from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
+from millstream.spark.planning import Planning
 from millstream.targets.checks import Ends
 from millstream.timestamp import SECOND, Timestamp
 
@@ -73,13 +69,13 @@ class Journal:
         sync_newest(self.commits, ledger)
         return ledger
 
-    def claim(self, clock: Callable[[], Timestamp]) -> Ledger:
+    def claim(self, now: Timestamp) -> Ledger:
         """The first commit of a new fence: from here on an older run can change nothing (rules 1 and 2)."""
-        graph, plant = self._graph, plant_of(self._graph, buckets=self._pinned.buckets, lanes=self._pinned.lanes)
+        outline, plant = self._graph.outline, plant_of(self._graph.outline, buckets=self._pinned.buckets, lanes=self._pinned.lanes)
 
         def make(ledger: Ledger) -> Commit:
-            at = Moment(clock(), time.monotonic())
-            return first_commit(graph, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=at)
+            at = Moment(now, time.monotonic())
+            return first_commit(outline, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=at)
 
         return claim(self.commits, make)
 
@@ -91,43 +87,29 @@ class Journal:
 class Milling:
     """Planner and lanes."""
 
-    def __init__(self, launcher: Launcher, journal: Journal, *, clock: Callable[[], Timestamp] = wall_clock, host: str | None) -> None:
+    def __init__(self, launcher: Launcher, journal: Journal, *, host: str | None, clock: Timestamp | None = None) -> None:
+        """With `clock` the planner has no clock but this one, as `planner.set_clock` sets it."""
         self._launcher = launcher
         self.journal = journal
-        self.ledger = journal.claim(clock)
+        self.ledger = journal.claim(wall_clock() if clock is None else clock)
         self.fence = self.ledger.fence
-        self._secret = secrets.token_bytes(32)
         self._run = uuid.uuid4().hex  # a folder that is restored from a copy has the same id and the same fence again
-        self._listener = Listener(host, launcher.options.channel_port)
-        planner = Planner(
-            launcher.graph,
-            self.ledger,
-            settings=_settings(launcher.options),
-            redo=journal.redo(self.ledger),
-            folded=journal.commits.newest_snapshot(),
-            new_id=lambda: uuid.uuid4().hex,
-            at=Moment(clock(), time.monotonic()),
-        )
-        self.thread = PlannerThread(planner, journal.commits, self._listener, self._secret, clock=clock, before_join=self._sync_checkpoint)
+        self.planner = Planning(launcher.graph, launcher.folder, self.ledger)
+        try:
+            self.planner.begin(_settings(launcher.options), host=host, port=launcher.options.channel_port, clock=clock)
+        except BaseException:
+            self.planner.end()
+            raise
         self._queries: dict[int, StreamingQuery] = {}
         self._restarts: dict[int, deque[float]] = {}
-        self._synced: dict[Path, int] = {}
         self._closing = threading.Event()
         with _placing:
             self._place = next(place for place in itertools.count() if place not in _places)
             _places.add(self._place)
 
-    @property
-    def address(self) -> str:
-        return self._listener.address
-
-    @property
-    def secret(self) -> str:
-        return self._secret.hex()
-
     def start(self) -> None:
         """The planner, then a query for each lane: after the first commit of the fence (rule 2)."""
-        self.thread.start()
+        self.planner.start()
         for lane in range(self._launcher.pinned.lanes):
             self._queries[lane] = self._start(lane)
 
@@ -138,12 +120,12 @@ class Milling:
             if query.isActive or self._closing.is_set():
                 continue
             error = query.exception() or RuntimeError("its query was stopped from outside")
-            if self.thread.ended.wait(0.2):  # what the planner met comes before what followed from it
+            if self.planner.ended.wait(0.2):  # what the planner met comes before what followed from it
                 self.raise_error()
             self._queries[lane] = self._again(lane, query, error)
 
     def raise_error(self) -> None:
-        error = self.thread.error
+        error = self.planner.error
         if isinstance(error, Ended):
             raise Died("the mill", (Fenced if error.kind == Fenced.__name__ else MillstreamError)(str(error)))
         if error is not None:
@@ -154,7 +136,7 @@ class Milling:
         if self._closing.is_set():
             return
         self._closing.set()
-        self.thread.end()
+        self.planner.end()
         for query in self._queries.values():
             query.stop()
         _places.discard(self._place)
@@ -168,8 +150,8 @@ class Milling:
             number=lane,
             lanes=pinned.lanes,
             buckets=pinned.buckets,
-            address=self.address,
-            secret=self.secret,
+            address=self.planner.address,
+            secret=self.planner.secret.hex(),
             graph=launcher.packed,
             memory=launcher.options.lane_memory,
         )
@@ -187,36 +169,6 @@ class Milling:
             raise Died(where(f"lane {lane}"), error, f"lane {lane}") from error
         dead.stop()  # it may be dying still, and have its name until it is gone
         return self._launcher.relaunch(f"lane {lane}")
-
-    def _sync_checkpoint(self, lane: int) -> None:
-        """Spark syncs none of its files; what a lane joined with must outlive a power loss before it lets the journal go (rule 14)."""
-        folder = self._launcher.folder.checkpoint(f"lane {lane}")
-        for path, _, names in os.walk(folder):
-            new = [file for name in names if self._synced.get(file := Path(path) / name) != _modified(file)]
-            for file in new:
-                if (modified := _modified(file)) >= 0:
-                    _sync(file)
-                    self._synced[file] = modified
-            if new:
-                sync_folder(Path(path))
-
-
-def _modified(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return -1  # Spark tidies up beside us
-
-
-def _sync(file: Path) -> None:
-    try:
-        handle = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _settings(options: Options) -> Settings:

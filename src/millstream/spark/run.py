@@ -19,10 +19,8 @@ from millstream.journal.ownership import Ownership
 from millstream.log.checks import check_injector
 from millstream.log.folder import Folder
 from millstream.log.status import Status, status_from, status_of
-from millstream.mill.actions import Moment
+from millstream.mill.driver_messages import Question
 from millstream.mill.driving import wall_clock
-from millstream.mill.planner import Planner
-from millstream.mill.watching import troubles
 from millstream.spark.datasource import SOURCES
 from millstream.spark.ends import Deliveries
 from millstream.spark.failure import explained, full_error
@@ -86,8 +84,8 @@ class Run:
             self._mill = Milling(self._launcher, journal, host=channel_host(self._spark))
             undo.callback(_if_java_lives, self._mill.close)
             own(self._folder, self._mill.fence)
-            planner = self._mill.thread
-            self._owner = Ownership(journal.commits, self._mill.fence, lambda: planner.planner.ledger.number)
+            planner = self._mill.planner
+            self._owner = Ownership(journal.commits, self._mill.fence, lambda: planner.ledger.number)
             self._deliveries = Deliveries(self._graph, self._folder, journal, planner, self._mill.fence, self._owner)
             self._writer = Writer(self._graph, self._folder, journal, planner, options, self._mill.fence)
             undo.callback(self._writer.end)
@@ -104,22 +102,18 @@ class Run:
 
     def status(self) -> Status:
         """Low watermarks, lags, counts, timers, epochs: of every computation and stream."""
-        planner = self._mill.thread
+        planner = self._mill.planner
         if planner.ended.is_set():
             return status_of(self._folder.path)
-        topology = self._graph.name
         try:
-            found = planner.ask(lambda machine: self._status(machine, topology))
+            troubles = planner.ask(Question.TROUBLES)
         except Exception:
             if not planner.ended.is_set():
                 raise
             return status_of(self._folder.path)  # it ended while it was asked; why is for `wait` to raise
-        assert isinstance(found, Status)
-        return found
-
-    def _status(self, machine: Planner, topology: str) -> Status:
-        found = status_from(machine.ledger, topology, running=self.active, now=wall_clock())
-        found.troubles = [trouble.message for trouble in troubles(machine, Moment(wall_clock(), time.monotonic()))]
+        assert isinstance(troubles, list)
+        found = planner.read(lambda ledger: status_from(ledger, self._graph.name, running=self.active, now=wall_clock()))
+        found.troubles = troubles
         return found
 
     def stop(self) -> None:
@@ -168,8 +162,8 @@ class Run:
             graph=self._launcher.packed,
             lanes=self._pinned.lanes,
             buckets=self._pinned.buckets,
-            address=self._mill.address,
-            secret=self._mill.secret,
+            address=self._mill.planner.address,
+            secret=self._mill.planner.secret.hex(),
         )
 
     # Watching.
@@ -183,12 +177,12 @@ class Run:
                 if time.monotonic() - noted >= NOTES_INTERVAL:
                     noted = time.monotonic()
                     for name in list(self._feeds.queries):
-                        self._mill.thread.take_notes(name)
+                        self._mill.planner.take_notes(name)
             except Died as died:
                 self._fail(died)
             except Exception as error:
                 self._fail(Died("the run", error))
-            self._mill.thread.ended.wait(DRAIN_INTERVAL if self._until is DRAINED else WATCH_INTERVAL)
+            self._mill.planner.ended.wait(DRAIN_INTERVAL if self._until is DRAINED else WATCH_INTERVAL)
 
     def _look(self) -> None:
         """Once around: has something died, has an input ended, is all done?"""
@@ -206,11 +200,11 @@ class Run:
         self._writer.look(lambda where, error: Died(where, error))
 
     def _is_drained(self) -> bool:
-        return bool(self._mill.thread.ask(lambda planner: planner.drained)) and self._is_delivered()
+        return bool(self._mill.planner.ask(Question.DRAINED)) and self._is_delivered()
 
     def _is_delivered(self) -> bool:
         """Whether deliveries and the log have all that is committed; nothing more comes, so the writer does not wait for it."""
-        newest = self._mill.thread.planner.ledger.number
+        newest = self._mill.planner.ledger.number
         self._writer.flush(newest)
         return not self._deliveries.behind(newest) and not self._writer.behind(newest)
 
@@ -236,19 +230,17 @@ class Run:
 
     def _drain_inputs(self) -> None:
         self._feeds.drain()
-        self._wait_for(lambda: bool(self._mill.thread.ask(lambda planner: planner.idle)) and self._is_delivered(), None)
+        self._wait_for(lambda: bool(self._mill.planner.ask(Question.IDLE)) and self._is_delivered(), None)
 
     def _finish(self) -> None:
         """Checkpoints of every lane, then log and deliveries up to the last commit, then the last commit of all."""
-        planner = self._mill.thread
-        planner.tell(lambda machine, at: machine.on_stop(at))
-        self._wait_for(lambda: bool(planner.ask(lambda machine: machine.stopped)), STOP_TIMEOUT)
-        newest = planner.planner.ledger.number
+        planner = self._mill.planner
+        planner.stop()
+        self._wait_for(lambda: bool(planner.ask(Question.STOPPED)), STOP_TIMEOUT)
+        newest = planner.ledger.number
         late = [*self._deliveries.stop(newest, STOP_TIMEOUT), *self._writer.stop(newest, STOP_TIMEOUT)]
         self._look_for_failures()
-        planner.ask(lambda machine: None)  # positions that were said are heard
-        planner.tell(lambda machine, at: machine.on_close(at))
-        planner.ask(lambda machine: None)
+        planner.close()
         if late:
             log.warning("%s did not get all that is committed within %.0f s; the next run goes on there", ", ".join(late), STOP_TIMEOUT)
 
@@ -260,7 +252,7 @@ class Run:
             self._look_for_failures()
             if deadline is not None and time.monotonic() > deadline:
                 return
-            self._mill.thread.ended.wait(pause)
+            self._mill.planner.ended.wait(pause)
             pause = min(2 * pause, WATCH_INTERVAL)
 
     def _fail(self, died: Died) -> None:

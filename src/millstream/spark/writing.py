@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -14,15 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from millstream.core.graph import Graph
-from millstream.core.ledger import Commit
+from millstream.core.ledger import Commit, Ledger
 from millstream.delivery import Delivery, DeltaTarget, FileTarget
 from millstream.errors import LogError
 from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
 from millstream.mill.channel import Channel, Closed
-from millstream.mill.driving import PlannerThread
+from millstream.spark.beside import start_process
 from millstream.spark.milling import Journal
 from millstream.spark.options import Options
+from millstream.spark.planning import Planning
 from millstream.spark.ship import pickled
 from millstream.targets.tail import read_tail
 from millstream.writer import messages as said
@@ -39,7 +38,7 @@ RESTARTS_WITHIN = 60.0  # seconds
 class Writer:
     """Writes the log, Delta tables and files. What it has written is said to the planner, whose commits let the journal go."""
 
-    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: PlannerThread, options: Options, fence: int) -> None:
+    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: Planning, options: Options, fence: int) -> None:
         self._graph, self._folder, self._journal, self._planner, self._options, self._fence = (
             graph,
             folder,
@@ -73,7 +72,7 @@ class Writer:
         threading.Thread(target=self._tell, name="millstream tells the writer", daemon=True).start()
 
     def on_commit(self, commit: Commit) -> None:
-        """Called by the planner once a commit is durable; must not wait."""
+        """Called once a commit is durable; must not wait."""
         self._untold.append(commit)
         if not self._news.is_set():
             self._news.set()
@@ -84,7 +83,9 @@ class Writer:
 
     def behind(self, newest: int) -> list[str]:
         """What does not have all records up to this commit."""
-        ledger = self._planner.planner.ledger
+        return self._planner.read(self._behind)
+
+    def _behind(self, ledger: Ledger) -> list[str]:
         latest = ledger.latest
         kept = max((e for stream, e in latest.items() if stream in self._graph.streams and not ledger.leaves_out(stream, e)), default=0)
         late = ["the log"] if self._positions.get(LOG, -1) < kept else []
@@ -132,16 +133,9 @@ class Writer:
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
-        paths = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "millstream.writer", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+        self._process = start_process("millstream.writer", theirs)
         channel = Channel(ours)
-        ledger = self._planner.planner.ledger
+        ledger = self._planner.ledger
         retention = None if self._options.retention is None else int(self._options.retention)
         outputs = [self._settings(name, delivery) for name, delivery in self._deliveries.items()]
         with self._speaking:
@@ -164,7 +158,7 @@ class Writer:
             name=name,
             stream=self._graph.stream_of(delivery.stream).name,
             path=target.path,
-            delivered=self._planner.planner.ledger.delivered.get(name, 0),
+            delivered=self._planner.ledger.delivered.get(name, 0),
             format=target.format if isinstance(target, FileTarget) else None,
             every=int(target.every),
         )
@@ -186,14 +180,17 @@ class Writer:
 
     def _tell_needed(self) -> None:
         """Retention leaves what a delivery is behind with."""
-        ledger = self._planner.planner.ledger
+        needed = self._planner.read(self._find_needed)
+        if needed != self._needed:
+            self._needed = needed
+            self._send(said.Needed(needed))
+
+    def _find_needed(self, ledger: Ledger) -> dict[str, int]:
         needed: dict[str, int] = {}
         for name, stream in ledger.plant.deliveries.items():
             if (position := ledger.delivered.get(name, 0)) < ledger.latest.get(stream, 0):
                 needed[stream] = min(position + 1, needed.get(stream, position + 1))
-        if needed != self._needed:
-            self._needed = needed
-            self._send(said.Needed(needed))
+        return needed
 
     def _send(self, message: said.ToWriter) -> None:
         with self._speaking, suppress(Closed):  # whoever hears it finds out
@@ -234,14 +231,14 @@ class Writer:
             self._positions[output] = upto
             self._changed.notify_all()
         if output == LOG:
-            self._planner.tell(lambda planner, at: planner.on_logged(upto, at))
+            self._planner.logged(upto)
         else:
-            self._planner.tell(lambda planner, at: planner.on_delivered(output, upto, at))
+            self._planner.delivered(output, upto)
 
     def _answer(self, output: str, after: int) -> said.Answer:
         """What an output lacks."""
         delivery = None if output == LOG else output
-        tail = read_tail(self._journal.commits, self._planner.planner.ledger, delivery, after=after, at_most=EPOCHS_PER_ANSWER)
+        tail = read_tail(self._journal.commits, self._planner.ledger, delivery, after=after, at_most=EPOCHS_PER_ANSWER)
         return said.Answer(output, tail.history, tail.upto, [said.NamedParts(each.number, list(each.places)) for each in tail.epochs])
 
     def _lost(self) -> None:

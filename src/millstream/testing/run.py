@@ -65,7 +65,7 @@ class MemoryRun:
         self._changes: dict[str, SourceChange] = {}
         plant = Plant(list(graph.nodes), list(graph.injections), buckets=BUCKETS)
         self.ledger = Ledger()
-        self.ledger.apply(Commit(1, "1", "", 1, clock, readers=readers_of(graph, {}, since=2), plant=plant))
+        self.ledger.apply(Commit(1, "1", "", 1, clock, readers=readers_of(graph.outline, {}, since=2), plant=plant))
         self._begin()
 
     # What comes from outside.
@@ -95,7 +95,7 @@ class MemoryRun:
     def epoch(self, clock: Timestamp, *, always: bool = False) -> bool:
         """The next one, if one is due or `always`; says whether there was one, be it one that crashed."""
         plan = plan_epoch(
-            self.graph,
+            self.graph.outline,
             self.ledger,
             self._minima,
             self._backlog,
@@ -198,7 +198,7 @@ class MemoryRun:
         self.sources = {name: deepcopy(known.sources.get(name, Source())) for name in graph.injections}
         for name, change in self._changes.items():
             self.sources[name].change(change, number=known.number + 1)
-        self._backlog = Backlog(graph)
+        self._backlog = Backlog(graph.outline)
         for segment, waiting in known.waiting.items():
             for number, part in waiting.values():
                 self._backlog.add(Waiting(number, segment, part))

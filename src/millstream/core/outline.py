@@ -1,0 +1,34 @@
+"""What planning needs to know of a topology: names, who reads what, how long silence counts. Nothing of the user's code."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.timestamp import Duration
+
+
+class OutlinedInput(msgspec.Struct, frozen=True):
+    """One stream as one computation reads it."""
+
+    index: int
+    computation: str
+    stream: str
+    reader: str  # what the ledger knows it by
+    rekeyed: bool  # it has parts of its own, under other keys
+
+
+class OutlinedNode(msgspec.Struct, frozen=True):
+    """A computation: who feeds it."""
+
+    producers: tuple[str, ...]
+    injectors: tuple[str, ...]
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """A topology as the planner sees it, which may be another process than the one that has its code."""
+
+    injectors: dict[str, Duration | None]  # a partition that is silent for so long is left out
+    nodes: dict[str, OutlinedNode]
+    inputs: list[OutlinedInput]
+    deliveries: dict[str, str]  # → stream
+    unkept: list[str]  # streams that the log leaves out

@@ -1,0 +1,139 @@
+"""What the driver and the planner's process say to each other, over one socket: so whoever hears an answer has heard of all before."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from millstream.core.ledger import Commit
+from millstream.core.outline import Outline
+from millstream.mill.actions import Fed, Settings
+from millstream.timestamp import Timestamp
+
+# What the driver says.
+
+
+class Begin(msgspec.Struct, tag=True):
+    """The first commit of this fence is made; plan from there."""
+
+    journal: str
+    checkpoints: str  # of Spark's, with a folder `lane N` for each
+    fence: int
+    outline: Outline
+    settings: Settings
+    secret: bytes
+    host: str | None  # to listen at for lanes; None for a Unix socket
+    port: int
+    clock: Timestamp | None = None  # one that stands still and is set by `SetClock`, in place of the wall clock
+
+
+class Feed(msgspec.Struct, tag=True):
+    """A source brings something."""
+
+    fed: Fed
+
+
+class Logged(msgspec.Struct, tag=True, frozen=True):
+    """The log has all up to this epoch, synced."""
+
+    upto: int
+
+
+class Delivered(msgspec.Struct, tag=True, frozen=True):
+    delivery: str
+    upto: int
+
+
+class NotesTaken(msgspec.Struct, tag=True, frozen=True):
+    """What a sink has left was fed before this; it may be answered when there is room."""
+
+    number: int
+
+
+class Question(enum.Enum):
+    NOTHING = "nothing"  # an answer says that all before it was heard
+    IDLE = "idle"
+    DRAINED = "drained"
+    STOPPED = "stopped"
+    TROUBLES = "troubles"
+    REST = "rest"
+
+
+class Ask(msgspec.Struct, tag=True, frozen=True):
+    number: int
+    question: Question
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True):
+    """Commit the open epoch, checkpoint every lane."""
+
+
+class Close(msgspec.Struct, tag=True, frozen=True):
+    """The last commit; then lanes are sent away."""
+
+
+class End(msgspec.Struct, tag=True, frozen=True):
+    """Hear no more events, and end."""
+
+
+class SetClock(msgspec.Struct, tag=True, frozen=True):
+    now: Timestamp
+
+
+# What the planner says.
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    address: str  # where lanes find it
+
+
+class Committed(msgspec.Struct, tag=True):
+    """A commit is durable."""
+
+    commit: Commit
+
+
+class Room(msgspec.Struct, tag=True, frozen=True):
+    """Whether sources may be read."""
+
+    is_there: bool
+
+
+class NotesLeft(msgspec.Struct, tag=True, frozen=True):
+    """A sink has left a note, and waits."""
+
+    number: int
+    injector: str
+
+
+class Answer(msgspec.Struct, tag=True, frozen=True):
+    number: int
+    value: bool | list[str] | Rest | None
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """The newest commit, if nothing is under way or put off and all lanes are there; and how often the planner has looked."""
+
+    number: int | None
+    turns: int
+
+
+class Warned(msgspec.Struct, tag=True, frozen=True):
+    message: str
+
+
+class HasEnded(msgspec.Struct, tag=True, frozen=True):
+    """It cannot go on: what it met, as a kind that the planner names, or as an error of Python's, pickled."""
+
+    kind: str
+    message: str
+    error: bytes = b""
+
+
+ToPlanner = Begin | Feed | Logged | Delivered | NotesTaken | Ask | Stop | Close | End | SetClock
+FromPlanner = Ready | Committed | Room | NotesLeft | Answer | Warned | HasEnded
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_planner = msgspec.msgpack.Decoder(ToPlanner).decode
+decode_from_planner = msgspec.msgpack.Decoder(FromPlanner).decode

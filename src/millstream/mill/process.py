@@ -1,0 +1,185 @@
+"""The planner's process: a socket to the driver, and the planner's thread. It ends when its connection does.
+
+A process of its own, for in the driver it would share the interpreter's lock with the user's own functions: each of its steps
+would wait for whoever computes (docs/decisions/0016).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from millstream.core.ledger import Commit
+from millstream.errors import Fenced
+from millstream.journal.commits import Commits
+from millstream.journal.disk import LocalDisk
+from millstream.journal.opening import open_ledger
+from millstream.mill import driver_messages as said
+from millstream.mill.actions import Moment
+from millstream.mill.beginning import rows_to_redo
+from millstream.mill.channel import Channel, Closed, Listener
+from millstream.mill.checkpoints import Checkpoints
+from millstream.mill.driving import Ended, PlannerThread, wall_clock
+from millstream.mill.planner import Planner
+from millstream.mill.watching import troubles
+from millstream.timestamp import Timestamp
+
+
+class PlannerProcess:
+    """One planner, from `Begin` to its end."""
+
+    def __init__(self, channel: Channel, begin: said.Begin) -> None:
+        self._channel, self._clock = channel, begin.clock
+        self._speaking = threading.Lock()  # whoever greets a sink speaks too
+        self._numbers = itertools.count(1)
+        self._taken: dict[int, threading.Event] = {}
+        logging.getLogger("millstream").addHandler(_Telling(self._send))
+        commits = Commits(LocalDisk(Path(begin.journal)))
+        ledger = open_ledger(commits)
+        if ledger.fence != begin.fence:
+            raise Fenced("a newer run owns the folder; this one stops")
+        self._listener = Listener(begin.host, begin.port)
+        planner = Planner(
+            begin.outline,
+            ledger,
+            settings=begin.settings,
+            redo=rows_to_redo(commits, ledger, lanes=ledger.plant.lanes),
+            folded=commits.newest_snapshot(),
+            new_id=lambda: uuid.uuid4().hex,
+            at=Moment(self._now(), time.monotonic()),
+        )
+        checkpoints = Checkpoints(Path(begin.checkpoints))
+        self._thread = PlannerThread(
+            planner,
+            commits,
+            self._listener,
+            begin.secret,
+            clock=self._now,
+            before_join=checkpoints.sync,
+            take_notes=self._have_notes_taken,
+        )
+        self._thread.watchers.append(self._tell_commit)
+        self._thread.on_room = lambda is_there: self._send(said.Room(is_there))
+        self._thread.attend(channel, self._hear)
+
+    def run(self) -> None:
+        """Until it is told to end, or cannot go on."""
+        self._send(said.Ready(self._listener.address))
+        self._thread.start()
+        self._thread.join()
+        if self._thread.error is not None:
+            raise self._thread.error
+
+    def _now(self) -> Timestamp:
+        return wall_clock() if self._clock is None else self._clock
+
+    def _send(self, message: said.FromPlanner) -> None:
+        with self._speaking:
+            self._channel.send(said.encode(message))
+
+    def _tell_commit(self, commit: Commit) -> None:
+        self._send(said.Committed(commit))
+
+    def _have_notes_taken(self, injector: str) -> None:
+        """Only the driver has the code that deals records; returns when what was left is fed."""
+        number, taken = next(self._numbers), threading.Event()
+        self._taken[number] = taken
+        self._send(said.NotesLeft(number, injector))
+        while not taken.wait(0.2) and not self._thread.ended.is_set():
+            pass
+
+    # In the planner's thread.
+
+    def _hear(self) -> None:
+        for message in self._channel.take():
+            self._take(said.decode_to_planner(message))
+
+    def _take(self, message: said.ToPlanner) -> None:
+        perform = self._thread.perform
+        match message:
+            case said.Feed(fed):
+                perform(lambda planner, at: planner.on_fed(fed, at))
+            case said.Delivered(delivery, upto):
+                perform(lambda planner, at: planner.on_delivered(delivery, upto, at))
+            case said.Logged(upto):
+                perform(lambda planner, at: planner.on_logged(upto, at))
+            case said.NotesTaken(number):
+                self._taken.pop(number).set()
+            case said.Ask(number, question):
+                self._send(said.Answer(number, self._answer(question)))
+            case said.Stop():
+                perform(lambda planner, at: planner.on_stop(at))
+            case said.Close():
+                perform(lambda planner, at: planner.on_close(at))
+            case said.SetClock(now):
+                self._clock = now
+            case said.End():
+                self._thread.end()
+            case said.Begin():
+                raise ValueError("a planner begins once")
+
+    def _answer(self, question: said.Question) -> bool | list[str] | said.Rest | None:
+        planner = self._thread.planner
+        match question:
+            case said.Question.NOTHING:
+                return None
+            case said.Question.IDLE:
+                return planner.idle
+            case said.Question.DRAINED:
+                return planner.drained
+            case said.Question.STOPPED:
+                return planner.stopped
+            case said.Question.TROUBLES:
+                return [trouble.message for trouble in troubles(planner, Moment(self._now(), time.monotonic()))]
+            case said.Question.REST:
+                put_off = time.monotonic() < planner.emptied + planner.settings.empty_every
+                rests = planner.idle and not put_off and all(seat.here for seat in planner.seats)
+                return said.Rest(planner.ledger.number if rests else None, self._thread.turns)
+
+
+class _Telling(logging.Handler):
+    """What is said in this process is said by the driver."""
+
+    def __init__(self, send: Callable[[said.FromPlanner], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Closed):  # there is nobody left to hear it
+            self._say(said.Warned(record.getMessage()))
+
+
+def serve(channel: Channel) -> None:
+    """The whole life of a planner's process."""
+    try:
+        first = channel.receive()
+        assert first is not None
+        begin = said.decode_to_planner(first)
+        assert isinstance(begin, said.Begin), "the first message to a planner is Begin"
+        try:
+            PlannerProcess(channel, begin).run()
+        except Ended as error:
+            channel.send(said.encode(said.HasEnded(error.kind, str(error))))
+        except Closed:
+            raise
+        except BaseException as error:  # the driver tells of it: nobody sees what a process raises
+            channel.send(said.encode(said.HasEnded(type(error).__name__, str(error), _pickled(error))))
+    except Closed:
+        os._exit(0)  # the driver is gone; a commit under way is made or not, and the next run reads which
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)  # noqa: S301  (what was just made)
+    except Exception:  # then its class and its words must do
+        return b""
+    return content

@@ -1,0 +1,208 @@
+"""The planner of a run, from the driver's side: a process beside it, and the ledger as far as its commits have come here."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+import secrets
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from millstream.core.graph import Graph
+from millstream.core.lanes import Lanes
+from millstream.core.ledger import Commit, Ledger
+from millstream.core.route import Dealer
+from millstream.errors import MillstreamError
+from millstream.journal.disk import LocalDisk
+from millstream.log.folder import Folder
+from millstream.mill import driver_messages as said
+from millstream.mill.actions import Fed, Settings
+from millstream.mill.channel import Channel, Closed
+from millstream.mill.driving import Ended
+from millstream.mill.noted import NoteTaker
+from millstream.spark.beside import start_process
+from millstream.timestamp import Timestamp
+
+T = TypeVar("T")
+
+log = logging.getLogger("millstream")
+
+BEGIN_TIMEOUT = 120.0  # seconds until it must have read its journal
+END_TIMEOUT = 10.0
+
+
+class Planning:
+    """The planner's process. What it commits is applied to `ledger` here, and then told to `watchers`, in its order."""
+
+    def __init__(self, graph: Graph, folder: Folder, ledger: Ledger) -> None:
+        """`ledger` has the first commit of this run."""
+        self.ledger, self._folder, self._outline = ledger, folder, graph.outline
+        self.disk = LocalDisk(folder.journal)
+        self.secret = secrets.token_bytes(32)
+        self.address = ""  # where lanes find it
+        self.watchers: list[Callable[[Commit], None]] = []
+        self.room = threading.Event()  # sources may be read
+        self.room.set()
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        dealer = Dealer(graph, Lanes(ledger.plant.buckets, ledger.plant.lanes))
+        self._taker = NoteTaker(self.disk, ledger, dealer, self.feed)
+        self.notes, self.take_notes = self._taker.notes, self._taker.take
+        self._speaking, self._applying = threading.Lock(), threading.Lock()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, object] = {}
+        self._answered = threading.Condition()
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
+        self._process = start_process("millstream.mill", theirs)
+        self._closing = False
+
+    def begin(self, settings: Settings, *, host: str | None, port: int, clock: Timestamp | None = None) -> None:
+        """Let it read the journal; returns when lanes can connect. With `clock` it has no clock but this one, set by `set_clock`."""
+        begin = said.Begin(
+            journal=str(self._folder.journal),
+            checkpoints=str(self._folder.checkpoints),
+            fence=self.ledger.fence,
+            outline=self._outline,
+            settings=settings,
+            secret=self.secret,
+            host=host,
+            port=port,
+            clock=clock,
+        )
+        self._send(begin)
+        while not self.address:
+            try:
+                message = self._channel.receive(BEGIN_TIMEOUT)
+            except Closed:
+                raise self._died() from None
+            if message is None:
+                raise TimeoutError(f"the planner is not ready after {BEGIN_TIMEOUT:.0f} s")
+            self._take(said.decode_from_planner(message))
+            if self.error is not None:
+                raise self.error
+
+    def start(self) -> None:
+        """Hear it, from now on: `watchers` are complete."""
+        threading.Thread(target=self._hear, name="millstream hears the planner", daemon=True).start()
+
+    # What is said to it.
+
+    def feed(self, fed: Fed) -> None:
+        """A source brings something."""
+        self._send(said.Feed(fed))
+
+    def logged(self, upto: int) -> None:
+        self._send(said.Logged(upto))
+
+    def delivered(self, delivery: str, upto: int) -> None:
+        self._send(said.Delivered(delivery, upto))
+
+    def stop(self) -> None:
+        """Commit the open epoch and checkpoint every lane; it is done when `STOPPED` is true."""
+        self._send(said.Stop())
+
+    def close(self) -> None:
+        """The last commit; then lanes are sent away. Returns when both are done."""
+        self._send(said.Close())
+        self.ask(said.Question.NOTHING)
+
+    def set_clock(self, now: Timestamp) -> None:
+        self._send(said.SetClock(now))
+
+    def ask(self, question: said.Question, timeout: float = 60.0) -> object:
+        """An answer; what was said before is heard by then, and every commit before it is in `ledger`."""
+        number = next(self._numbers)
+        self._send(said.Ask(number, question))
+        deadline = time.monotonic() + timeout
+        with self._answered:
+            self._answered.wait_for(lambda: number in self._answers or self.ended.is_set(), max(0.0, deadline - time.monotonic()))
+            if number in self._answers:
+                return self._answers.pop(number)
+        raise self.error or TimeoutError("the planner does not answer")
+
+    def read(self, look: Callable[[Ledger], T]) -> T:
+        """What is found in the ledger while nothing changes in it."""
+        with self._applying:
+            return look(self.ledger)
+
+    def end(self) -> None:
+        """No more is heard; returns when the process is gone."""
+        self._closing = True
+        self._send(said.End())
+        try:
+            self._process.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._channel.close()
+        self._over(None)
+
+    # What it says.
+
+    def _hear(self) -> None:
+        try:
+            while not self.ended.is_set():
+                message = self._channel.receive()
+                assert message is not None
+                self._take(said.decode_from_planner(message))
+        except Closed:
+            self._over(None if self._closing else self._died())
+        except BaseException as error:  # the run watches for it: a thread has nobody to raise to
+            self._over(error)
+
+    def _take(self, message: said.FromPlanner) -> None:
+        match message:
+            case said.Ready(address):
+                self.address = address
+            case said.Committed(commit):
+                with self._applying:
+                    self.ledger.apply(commit)
+                for watcher in self.watchers:
+                    watcher(commit)
+            case said.Room(is_there):
+                self.room.set() if is_there else self.room.clear()
+            case said.NotesLeft(number, injector):
+                threading.Thread(target=self._take_notes, args=(number, injector), name="millstream takes notes", daemon=True).start()
+            case said.Answer(number, value):
+                with self._answered:
+                    self._answers[number] = value
+                    self._answered.notify_all()
+            case said.Warned(text):
+                log.warning(text)
+            case said.HasEnded(kind, text, error):
+                self._over(pickle.loads(error) if error else Ended(kind, text))  # noqa: S301  (from the process that this one started)
+
+    def _take_notes(self, number: int, injector: str) -> None:
+        try:
+            self.take_notes(injector)
+        except BaseException as error:  # the run watches for it
+            self._over(error)
+        else:
+            self._send(said.NotesTaken(number))
+
+    def _over(self, error: BaseException | None) -> None:
+        self.error = self.error or error
+        with self._answered:
+            self.ended.set()
+            self._answered.notify_all()
+
+    def _died(self) -> MillstreamError:
+        try:
+            code = self._process.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        perhaps = ", perhaps killed for lack of memory" if code == -9 else ""
+        return MillstreamError(f"its process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
+
+    def _send(self, message: said.ToPlanner) -> None:
+        content = said.encode(message)
+        with self._speaking, suppress(Closed):  # whoever hears it finds out
+            self._channel.send(content)
