@@ -13,7 +13,7 @@ from millstream.core.ledger import Ledger
 from millstream.journal.disk import Disk
 from millstream.log.folder import Folder
 from millstream.mill.actions import Fed
-from millstream.mill.driver_messages import Question, Rest
+from millstream.mill.driver_messages import Question, Seats
 from millstream.mill.driving import Ended
 from millstream.spark.launch import Died, Launcher
 from millstream.spark.milling import Journal, Milling
@@ -89,16 +89,14 @@ class SparkStage(JournaledStage):
         try:
             self.mill.look()
             self.mill.planner.set_clock(self.now)
-            first, turn = self._rest()
-            again, later = self._rest()
+            first, again = self.seats(), self.seats()
         except Ended as ended:
             raise ms.RunFailed(str(ended)) from ended
         except Died as died:
             raise ms.RunFailed(str(died.error)) from died.error
-        return first is not None and first == again and turn < later
+        return first.rests is not None and first.rests == again.rests and first.turns < again.turns
 
-    def _rest(self) -> tuple[int | None, int]:
-        """The newest commit if the planner is at rest, and the turn in which it said so."""
-        rest = self.mill.planner.ask(Question.REST)
-        assert isinstance(rest, Rest)
-        return rest.number, rest.turns
+    def seats(self) -> Seats:
+        seats = self.mill.planner.ask(Question.SEATS)
+        assert isinstance(seats, Seats)
+        return seats

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.spark
 
 def parent_of_lane(stage: SparkStage) -> int:
     """The process that Spark forks a lane's worker from."""
-    process = stage.mill.thread.planner.seats[0].process
-    return psutil.Process(int(process.split()[-1])).ppid()
+    return psutil.Process(int(stage.seats().lanes[0].process.split()[-1])).ppid()
 
 
 def test_a_run_takes_over_the_workers_of_one_that_ended_and_not_those_of_one_that_lives(spark: SparkSession, tmp_path: Path) -> None:

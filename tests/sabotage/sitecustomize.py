@@ -118,12 +118,21 @@ POINTS = {
     "in the write-back": Point(LANES, "SparkStore.put", AFTER, lambda self, key, value: key != "identity"),
     "before Spark's commit": Point(LANES, "run_lane", AFTER),
     "after Spark's commit": Point("millstream.mill.lane", "Lane.join", BEFORE, lambda lane, *_: lane.own is not None, _batch),
-    # In the driver.
+    # In the planner.
     "before the commit": Point(DRIVING, "PlannerThread._write", BEFORE, _ran, _committed),
     "before the commit's folder is synced": Point(
         DISK, "LocalDisk.create_whole", AFTER, lambda disk, path, *_: path.startswith("commits/")
     ),
     "after the commit": Point(COMMITS, "Commits.create", AFTER, _ran, _committed),
+    "while a checkpoint is synced": Point("millstream.mill.checkpoints", "Checkpoints.sync", AFTER),
+    "after the merged file": Point(COMMITS, "Commits.merge", AFTER, _always, _merging),
+    "after the snapshot": Point(COMMITS, "Commits.write_snapshot", AFTER, _always, _merging),
+    "in the removal of commits": Point(DISK, "LocalDisk.remove", AFTER, _in("commits")),
+    "before the removal of segments": Point(
+        DRIVING, "PlannerThread._remove", BEFORE, lambda self, segments, notes: bool(segments), _segments
+    ),
+    "in the removal of segments": Point(DISK, "LocalDisk.remove", AFTER, _in("segments")),
+    # In the driver.
     "before a reader is woken": Point(
         "millstream.spark.ends",
         "Deliveries.on_commit",
@@ -133,14 +142,6 @@ POINTS = {
     ),
     "between a step's begin and its call": Point("millstream.targets.steps", "Steps.begin", AFTER, lambda *_: not _of_writer(), _called),
     "between a step's call and its end": Point("millstream.targets.function", "Function.call", AFTER, _always, _called),
-    "while a checkpoint is synced": Point("millstream.spark.milling", "Milling._sync_checkpoint", AFTER),
-    "after the merged file": Point(COMMITS, "Commits.merge", AFTER, _always, _merging),
-    "after the snapshot": Point(COMMITS, "Commits.write_snapshot", AFTER, _always, _merging),
-    "in the removal of commits": Point(DISK, "LocalDisk.remove", AFTER, _in("commits")),
-    "before the removal of segments": Point(
-        DRIVING, "PlannerThread._remove", BEFORE, lambda self, segments, notes: bool(segments), _segments
-    ),
-    "in the removal of segments": Point(DISK, "LocalDisk.remove", AFTER, _in("segments")),
     # In the writer.
     "between the log's file and its entry": Point(
         "millstream.log.history", "History.commit", BEFORE, lambda self, staged, **_: bool(staged)

@@ -1,7 +1,7 @@
 """kill -9 at every named point of an epoch, of a checkpoint, of a delivery and of an injector's batch, all on one folder.
 
-Each kill is of the process that the point is about. A lane and the writer come back by themselves; with the driver the rest
-of the run goes, and the next one goes on.
+Each kill is of the process that the point is about. A lane and the writer come back by themselves; without its planner a run
+ends and says so; with the driver all its processes go. The next run goes on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ STANDS = {
     "before the removal of segments": {"segments": True},
     "between an injector's frames and its note": {"note": False, "committed": False},
     "between an injector's note and Spark's commit": {"note": True, "committed": False},
+}
+
+PLANNER = {
+    "before the commit",
+    "before the commit's folder is synced",
+    "after the commit",
+    "while a checkpoint is synced",
+    "after the merged file",
+    "after the snapshot",
+    "in the removal of commits",
+    "before the removal of segments",
+    "in the removal of segments",
 }
 
 INJECTORS = {
@@ -84,6 +96,9 @@ def die(base: Path, *points: str) -> None:
     if points[-1] in INJECTORS:
         assert process.returncode == 1
         assert "injector 'clicks' stopped: a Python process of Spark's died" in words_of(base)
+    elif points[-1] in PLANNER:
+        assert process.returncode == 1
+        assert "the planner stopped: its process died (exit code -9" in words_of(base)
     else:
         assert process.returncode == -9, words_of(base)
     _, left = psutil.wait_procs(family, timeout=30)

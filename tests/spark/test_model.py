@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.mill.actions import Action, Fed, Moment
-from millstream.mill.planner import Planner
+from millstream.mill.actions import Fed
 from tests import invariants as law
 from tests.checker import Checker, watching
 from tests.conformance.on_spark import SparkStage
@@ -29,10 +29,6 @@ pytestmark = pytest.mark.spark
 
 CASES = 12  # in one run
 CRASHES = 2
-
-
-class Torn(Exception):
-    """The planner ends here, in the middle of an epoch."""
 
 
 class Hasty(SparkStage):
@@ -48,10 +44,11 @@ class Hasty(SparkStage):
         self._tearing = True
 
     def feed(self, fed: Fed) -> None:
-        super().feed(fed)
         if self._tearing and fed.frames:
             self._tearing = False
-            self._tear()
+            self._tear(fed)
+        else:
+            super().feed(fed)
 
     def settle(self) -> None:
         pass
@@ -60,20 +57,23 @@ class Hasty(SparkStage):
         super().settle()
         return super().read(stream)
 
-    def _tear(self) -> None:
-        thread = self.mill.thread
-
-        def tear(planner: Planner, at: Moment) -> list[Action]:
-            if planner.opened is not None:
-                self.torn.append(planner.opened.epoch)
-                raise Torn
-            return []
-
-        def is_torn() -> bool:
-            thread.tell(tear)
-            return thread.ended.is_set()
-
-        wait_until(is_torn)  # until the lanes are there
+    def _tear(self, fed: Fed) -> None:
+        """Its lanes are stopped, so that the epoch cannot end; then its planner is killed."""
+        wait_until(lambda: all(lane.process for lane in self.seats().lanes))
+        lanes = [psutil.Process(int(lane.process.split()[-1])) for lane in self.seats().lanes]
+        for lane in lanes:
+            lane.suspend()
+        try:
+            super().feed(fed)
+            wait_until(lambda: self.seats().opened is not None)
+            opened = self.seats().opened
+            assert opened is not None
+            self.torn.append(opened)
+            self.mill.planner.process.kill()
+        finally:
+            for lane in lanes:
+                lane.resume()
+        wait_until(self.mill.planner.ended.is_set)
         self.take_over(lambda: None)
 
 

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import millstream as ms
+from millstream.mill.driver_messages import Question, Seats, SeatSeen
 from tests.spark.clicks import Click, Count, T, click, write_lines
 from tests.waiting import wait_until
 
@@ -65,11 +66,14 @@ def received(run: ms.Run, computation: str) -> int:
 
 def joined(run: ms.Run) -> list[tuple[int, int]]:
     """Of every lane, once all are there: the epoch of the state that it came with, and the rows that it had to redo."""
-    planner = run._mill.thread
-    wait_until(lambda: bool(planner.ask(lambda machine: all(seat.here for seat in machine.seats))))
-    found = planner.ask(lambda machine: [(seat.state.at.epoch, seat.rows) for seat in machine.seats])
-    assert isinstance(found, list)
-    return found
+
+    def lanes() -> list[SeatSeen]:
+        seats = run._mill.planner.ask(Question.SEATS)
+        assert isinstance(seats, Seats)
+        return seats.lanes
+
+    wait_until(lambda: all(lane.process for lane in lanes()))
+    return [(lane.epoch, lane.changed) for lane in lanes()]
 
 
 def test_after_a_clean_stop_nothing_is_redone_and_after_any_other_what_is_missing(tmp_path: Path, started: Callable[..., ms.Run]) -> None:

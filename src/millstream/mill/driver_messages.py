@@ -57,7 +57,7 @@ class Question(enum.Enum):
     DRAINED = "drained"
     STOPPED = "stopped"
     TROUBLES = "troubles"
-    REST = "rest"
+    SEATS = "seats"
 
 
 class Ask(msgspec.Struct, tag=True, frozen=True):
@@ -109,14 +109,24 @@ class NotesLeft(msgspec.Struct, tag=True, frozen=True):
 
 class Answer(msgspec.Struct, tag=True, frozen=True):
     number: int
-    value: bool | list[str] | Rest | None
+    value: bool | list[str] | Seats | None
 
 
-class Rest(msgspec.Struct, frozen=True):
-    """The newest commit, if nothing is under way or put off and all lanes are there; and how often the planner has looked."""
+class SeatSeen(msgspec.Struct, frozen=True):
+    """A lane: where it runs, the epoch of the state that it came with, and how many rows have changed since."""
 
-    number: int | None
-    turns: int
+    process: str  # host and process id; empty while it is away
+    epoch: int
+    changed: int
+
+
+class Seats(msgspec.Struct, frozen=True):
+    """The lanes, and what is under way."""
+
+    lanes: list[SeatSeen]
+    opened: int | None  # the epoch that runs
+    rests: int | None  # the newest commit, if nothing is under way or put off and all lanes are there
+    turns: int  # how often the planner has looked
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):

@@ -126,7 +126,7 @@ class PlannerProcess:
             case said.Begin():
                 raise ValueError("a planner begins once")
 
-    def _answer(self, question: said.Question) -> bool | list[str] | said.Rest | None:
+    def _answer(self, question: said.Question) -> bool | list[str] | said.Seats | None:
         planner = self._thread.planner
         match question:
             case said.Question.NOTHING:
@@ -139,10 +139,17 @@ class PlannerProcess:
                 return planner.stopped
             case said.Question.TROUBLES:
                 return [trouble.message for trouble in troubles(planner, Moment(self._now(), time.monotonic()))]
-            case said.Question.REST:
-                put_off = time.monotonic() < planner.emptied + planner.settings.empty_every
-                rests = planner.idle and not put_off and all(seat.here for seat in planner.seats)
-                return said.Rest(planner.ledger.number if rests else None, self._thread.turns)
+            case said.Question.SEATS:
+                return self._seats(planner)
+
+    def _seats(self, planner: Planner) -> said.Seats:
+        put_off = time.monotonic() < planner.emptied + planner.settings.empty_every
+        return said.Seats(
+            lanes=[said.SeatSeen(seat.process if seat.here else "", seat.state.at.epoch, seat.rows) for seat in planner.seats],
+            opened=None if planner.opened is None else planner.opened.epoch,
+            rests=planner.ledger.number if planner.idle and not put_off and all(seat.here for seat in planner.seats) else None,
+            turns=self._thread.turns,
+        )
 
 
 class _Telling(logging.Handler):

@@ -60,7 +60,7 @@ class Planning:
         self._answered = threading.Condition()
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        self._process = start_process("millstream.mill", theirs)
+        self.process = start_process("millstream.mill", theirs)
         self._closing = False
 
     def begin(self, settings: Settings, *, host: str | None, port: int, clock: Timestamp | None = None) -> None:
@@ -137,10 +137,10 @@ class Planning:
         self._closing = True
         self._send(said.End())
         try:
-            self._process.wait(END_TIMEOUT)
+            self.process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
         self._channel.close()
         self._over(None)
 
@@ -195,10 +195,10 @@ class Planning:
 
     def _died(self) -> MillstreamError:
         try:
-            code = self._process.wait(END_TIMEOUT)
+            code = self.process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+            self.process.kill()
+            code = self.process.wait()
         perhaps = ", perhaps killed for lack of memory" if code == -9 else ""
         return MillstreamError(f"its process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
 
