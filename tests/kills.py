@@ -262,7 +262,7 @@ def answers(base: Path, process: subprocess.Popen[bytes], *, seconds: float = 12
 
 
 def processes(process: subprocess.Popen[bytes], kind: str) -> list[psutil.Process]:
-    """Those of a run that are of a kind: `lane` (as a process of Spark's runs one), `writer`, `java`."""
+    """Those of a run that are of a kind: `lane` (as a process of Spark's runs one), `planner`, `writer`, `java`."""
     found = []
     for member in psutil.Process(process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -273,8 +273,9 @@ def processes(process: subprocess.Popen[bytes], kind: str) -> list[psutil.Proces
 
 def _kind(member: psutil.Process) -> str:
     words = " ".join(member.cmdline())
-    if "millstream.writer" in words:
-        return "writer"
+    for kind, module in {"planner": "millstream.mill", "writer": "millstream.writer"}.items():
+        if f"-m {module} " in words:
+            return kind
     if member.name() == "java":
         return "java"
     parent = member.parent()

@@ -1,6 +1,6 @@
 """`make soak`: kill -9 at random moments, again and again; then nothing is lost, nothing doubled, and the order is kept.
 
-The whole run, the driver alone, its Java process, a lane or the writer. A reader looks on from beside all the time.
+The whole run, the driver alone, its Java process, its planner, a lane or the writer. A reader looks on from beside all the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import millstream as ms
 from tests.kills import Input, answers, check, expected, feeding, kill_tree, processes, run_to_the_end, start, words_of
 from tests.waiting import wait_until
 
-ENDS = {"all": 60, "driver": 20, "java": 5}  # what a run does not survive, and how often it is chosen
+ENDS = {"all": 60, "driver": 20, "planner": 20, "java": 5}  # what a run does not survive, and how often it is chosen
+LAST_WORDS = {"planner": "the planner stopped: its process died (exit code -9", "java": "Spark's Java process died"}
 COMES_BACK = {"lane": 60, "writer": 25}
 LONGEST = 3.0  # seconds that a run is left alone after its first answer
 LOOK_EVERY = 1.0
@@ -153,9 +154,9 @@ def _kill(base: Path, process: subprocess.Popen[bytes], victim: str, outcome: Ou
         wait_until(lambda: bool(processes(process, victim)), 60)
         doomed = processes(process, victim)[0]
         doomed.kill()
-        if victim == "java":
+        if victim in LAST_WORDS:
             assert process.wait(60) == 1
-            assert "Spark's Java process died" in words_of(base)
+            assert LAST_WORDS[victim] in words_of(base)
     print(f"kill {outcome.kills.total()}: {victim}", flush=True)
 
 

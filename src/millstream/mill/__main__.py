@@ -12,7 +12,8 @@ from millstream.mill.process import serve
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal's processes; the driver ends this one in order
+    for number in (signal.SIGINT, signal.SIGTERM):  # these reach all of a terminal's or a service's processes; the driver ends this one
+        signal.signal(number, signal.SIG_IGN)
     serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
     os._exit(0)  # whoever still greets a lane must not keep the process
 
