@@ -25,7 +25,7 @@ from tests.kills import Input, answers, check, expected, feeding, kill_tree, pro
 from tests.waiting import wait_until
 
 ENDS = {"all": 60, "driver": 20, "planner": 20, "java": 5}  # what a run does not survive, and how often it is chosen
-LAST_WORDS = {"planner": "the planner stopped: its process died (exit code -9", "java": "Spark's Java process died"}
+LAST_WORDS = {"planner": "the planner's process died (exit code -9", "java": "Spark's Java process died"}
 COMES_BACK = {"lane": 60, "writer": 25}
 LONGEST = 3.0  # seconds that a run is left alone after its first answer
 LOOK_EVERY = 1.0

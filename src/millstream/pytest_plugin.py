@@ -19,7 +19,7 @@ _DRIVERS: pytest.StashKey[list[Driver]] = pytest.StashKey()
 class Drive(Protocol):
     """The type of the fixture `drive`."""
 
-    def __call__(self, topology: Topology, *, now: Timestamp | None = None) -> Driver: ...
+    def __call__(self, topology: Topology, *, now: Timestamp | None = None, ship: bool = True) -> Driver: ...
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def drive(request: pytest.FixtureRequest) -> Drive:
     testing = importlib.import_module("millstream.testing")  # now, not when pytest starts
     made: list[Driver] = request.node.stash.setdefault(_DRIVERS, [])
 
-    def make(topology: Topology, *, now: Timestamp | None = None) -> Driver:
-        driver: Driver = testing.Driver(topology, now=now)
+    def make(topology: Topology, *, now: Timestamp | None = None, ship: bool = True) -> Driver:
+        driver: Driver = testing.Driver(topology, now=now, ship=ship)
         made.append(driver)
         return driver
 

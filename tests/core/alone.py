@@ -51,7 +51,7 @@ class Alone:
         self.topology = ms.Topology("test")
         self.events = inject(self.topology)
         self.topology.compute("it", computation, errors=errors).reads(read(self.events), late=late)
-        self.driver = Driver(self.topology, now=ms.Timestamp(now))
+        self.driver = Driver(self.topology, now=ms.Timestamp(now), ship=False)
 
     def send(self, *events: Event) -> None:
         """All of them in one epoch."""

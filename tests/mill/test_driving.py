@@ -185,7 +185,7 @@ def test_a_lane_that_says_what_cannot_be_read_is_closed(house: House, caplog: py
     lane.send(b"nonsense")
     with pytest.raises(Closed):
         lane.receive(PATIENCE)
-    assert not thread.planner.seats[0].here
+    wait_until(lambda: not thread.planner.seats[0].here, PATIENCE)
     assert "a lane said what cannot be read" in caplog.text
 
 

@@ -98,7 +98,7 @@ def die(base: Path, *points: str) -> None:
         assert "injector 'clicks' stopped: a Python process of Spark's died" in words_of(base)
     elif points[-1] in PLANNER:
         assert process.returncode == 1
-        assert "the planner stopped: its process died (exit code -9" in words_of(base)
+        assert "the planner's process died (exit code -9" in words_of(base)
     else:
         assert process.returncode == -9, words_of(base)
     _, left = psutil.wait_procs(family, timeout=30)

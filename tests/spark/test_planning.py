@@ -164,7 +164,7 @@ def test_a_sink_is_answered_when_its_note_is_fed_and_there_is_room(site: Site) -
     assert isinstance(hear(lane), Welcome)
     run_one(lane)
     assert sink.receive(PATIENCE) == b""
-    assert planner.room.is_set()
+    wait_until(planner.room.is_set, PATIENCE)
 
 
 def test_a_planner_that_is_killed_is_told_and_the_folder_goes_on(site: Site) -> None:
@@ -173,9 +173,9 @@ def test_a_planner_that_is_killed_is_told_and_the_folder_goes_on(site: Site) -> 
     assert planner.ended.wait(PATIENCE)
     assert isinstance(planner.error, MillstreamError)
     assert str(planner.error) == (
-        "its process died (exit code -9, perhaps killed for lack of memory); start the run again, and it goes on where it was"
+        "the planner's process died (exit code -9, perhaps killed for lack of memory); start the run again, and it goes on where it was"
     )
-    with pytest.raises(MillstreamError, match="its process died"):
+    with pytest.raises(MillstreamError, match="the planner's process died"):
         planner.ask(Question.IDLE)
     assert site.planner().ask(Question.IDLE) is True
 

@@ -57,7 +57,7 @@ def _kept_decoder(kind: Any) -> Callable[[bytes], Any]:
 
 
 def settle(kind: Any) -> None:
-    """Replace text annotations of the dataclasses and Structs in `kind` by what they mean.
+    """Replace text annotations of the classes with fields in `kind` by what they mean.
 
     Classes from `__main__` travel to Spark's workers by value, and `__main__` is another module there:
     annotations that are still text could not be looked up any more.
@@ -68,7 +68,7 @@ def settle(kind: Any) -> None:
         if part in seen:
             return
         seen.add(part)
-        if isinstance(part, type) and (dataclasses.is_dataclass(part) or issubclass(part, msgspec.Struct)):
+        if isinstance(part, type) and _has_fields(part):
             for owner in part.__mro__:
                 _settle_class(owner)
             for hint in typing.get_type_hints(part).values():
@@ -80,14 +80,22 @@ def settle(kind: Any) -> None:
     visit(kind)
 
 
+def _has_fields(kind: type) -> bool:
+    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct) or is_named_tuple or typing.is_typeddict(kind)
+
+
 def _settle_class(owner: type) -> None:
-    texts = {name: hint for name, hint in vars(owner).get("__annotations__", {}).items() if isinstance(hint, str)}
+    hints = vars(owner).get("__annotations__", {}).items()
+    texts = {name: hint for name, hint in hints if isinstance(hint, str | typing.ForwardRef)}
     if not texts:
         return
     names = vars(sys.modules[owner.__module__])
     for name, text in texts.items():
         try:
             # Evaluated as typing.get_type_hints would: the class's own module is the name space.
-            owner.__annotations__[name] = typing.get_type_hints(type("", (), {"__annotations__": {name: text}}), names)[name]
+            owner.__annotations__[name] = typing.get_type_hints(
+                type("", (), {"__annotations__": {name: text}}), names, include_extras=True
+            )[name]
         except NameError as error:
             raise TopologyError(f"{owner.__name__}.{name}: {error.name} is not known where the class is defined; import it there") from None

@@ -200,7 +200,7 @@ class Planning:
             self.process.kill()
             code = self.process.wait()
         perhaps = ", perhaps killed for lack of memory" if code == -9 else ""
-        return MillstreamError(f"its process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
+        return MillstreamError(f"the planner's process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
 
     def _send(self, message: said.ToPlanner) -> None:
         content = said.encode(message)

@@ -18,11 +18,11 @@ from millstream.errors import LogError
 from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
 from millstream.mill.channel import Channel, Closed
+from millstream.shipping.pickler import pickled
 from millstream.spark.beside import start_process
 from millstream.spark.milling import Journal
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
-from millstream.spark.ship import pickled
 from millstream.targets.tail import read_tail
 from millstream.writer import messages as said
 from millstream.writer.log_output import LOG

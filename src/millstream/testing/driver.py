@@ -21,6 +21,7 @@ from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.errors import TopologyError
 from millstream.injector import BoundedDisorder, Injected, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
+from millstream.shipping.graphs import ship_there_and_back
 from millstream.stream import Output, Stream
 from millstream.testing.run import BUCKETS, MemoryRun, Stored
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
@@ -40,13 +41,17 @@ class Driver:
 
     An epoch that is not committed leaves nothing: what it took waits again, and the next one is planned afresh.
     The wall clock starts at `now`. Only a driver that was told the time judges the far future as an injector does.
+
+    The topology goes through a second process and back, as it would to Spark's, and it is this copy that runs: what cannot
+    travel is refused, and a global that user code changes is another one than the test sees. `ship=False` leaves that out.
     """
 
-    def __init__(self, topology: Topology, *, now: Timestamp | None = None) -> None:
+    def __init__(self, topology: Topology, *, now: Timestamp | None = None, ship: bool = True) -> None:
         self._graph = compile_topology(topology)
-        self._extractors = {name: Extractor(injection) for name, injection in self._graph.injections.items()}
+        shipped = ship_there_and_back(self._graph) if ship else self._graph
+        self._extractors = {name: Extractor(injection) for name, injection in shipped.injections.items()}
         self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
-        self._run = MemoryRun(self._graph, clock=self._now)
+        self._run = MemoryRun(shipped, clock=self._now)
         self._puts = 0
         self._holding = 0
 

@@ -1,0 +1,1 @@
+"""Taking a user's own classes and functions to another process."""

@@ -1,0 +1,14 @@
+"""`python -m millstream.shipping`: the second process of `SecondProcess`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import millstream.core.graph
+import millstream.shipping.pickler  # noqa: F401  (imported before it forks)
+from millstream.shipping.second import serve
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(sys.stdin.buffer, sys.stdout.buffer)
