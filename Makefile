@@ -46,7 +46,7 @@ bench: java $(READY)
 
 faults: java $(READY)
 	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py \
-	  tests/spark/test_away.py tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
+	  tests/spark/test_away.py tests/spark/test_ways.py tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
 
 simulate: $(READY)
 	$(BIN)/python -m tests.simulation --seeds $${SEEDS:-1000}

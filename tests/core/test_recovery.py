@@ -159,7 +159,7 @@ def test_what_other_computations_did_in_a_failed_epoch_is_gone_too() -> None:
     events = inject(topology)
     topology.compute("good", good).reads(events)
     topology.compute("bad", bad).reads(events)
-    driver = Driver(topology)
+    driver = Driver(topology, ship=False)
     bad.broken = True
     with pytest.raises(ms.RecordError):
         driver.send(events, Event(word="bad"))

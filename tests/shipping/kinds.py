@@ -6,6 +6,7 @@ classes must arrive in other processes as they are here.
 
 import enum
 import functools
+import os
 import sys
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
@@ -231,25 +232,24 @@ def topology_of(base: Path) -> tuple[ms.Topology, Any, Look]:
     return topology, events, look
 
 
-base = Path(sys.argv[-1])
+base = Path(os.environ.get("KINDS_BASE", "base"))
+topology, events, look = topology_of(base)
+
+
+def drive() -> None:
+    from millstream.testing import Driver
+
+    driver = Driver(topology)
+    decode = msgspec.json.Decoder(Everything).decode
+    for line in (lines()[0], lines()[-1]):
+        driver.send(events, decode(line))
+    print([msgspec.to_builtins(record.value) for record in driver.read(look.seen)])
+    print(driver.state(look, "k"))
 
 
 def main() -> None:
-    (base / "in").mkdir(parents=True, exist_ok=True)
-    (base / "in" / "1.jsonl").write_text("\n".join(lines()))
-    topology, events, look = topology_of(base)
-    if "--driver" in sys.argv:
-        from millstream.testing import Driver
-
-        driver = Driver(topology)
-        decode = msgspec.json.Decoder(Everything).decode
-        for line in (lines()[0], lines()[-1]):
-            driver.send(events, decode(line))
-        print([msgspec.to_builtins(record.value) for record in driver.read(look.seen)])
-        print(driver.state(look, "k"))
-    else:
-        ms.run(topology, at=base / "mill", until=ms.DRAINED, options=ms.Options(lanes=1))
+    ms.run(topology, at=base / "mill", until=ms.DRAINED)
 
 
 if __name__ == "__main__":
-    main()
+    drive() if "--driver" in sys.argv else main()

@@ -38,11 +38,9 @@ def test_they_arrive_as_they_are(way: str, text_annotations: bool, tmp_path: Pat
     command = {
         "script": [str(file)],
         "module": ["-m", "ours.all_kinds"],
-        "imported": ["-c", "import ours.all_kinds; ours.all_kinds.main()"],
+        "imported": ["-c", "import ours.all_kinds; ours.all_kinds.drive()"],
     }[way]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
-    done = subprocess.run(
-        [sys.executable, *command, "--driver", str(tmp_path / "base")], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, *command, "--driver"], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [SEEN, KEPT]

@@ -42,7 +42,9 @@ def cluster(base: Path, *, workers: int) -> Iterator[str]:
             process.wait()
 
 
-def submit(url: str, program: Path, *arguments: str, log: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+def submit(
+    url: str, program: Path, *arguments: str, log: Path, settings: dict[str, str], environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """As a user does it, with a program that the workers have never seen."""
     usual = {
         "spark.driver.host": LOOPBACK,
@@ -55,7 +57,7 @@ def submit(url: str, program: Path, *arguments: str, log: Path, settings: dict[s
     told = [word for name, value in {**usual, **settings}.items() for word in ("--conf", f"{name}={value}")]
     with log.open("ab") as words:
         command = [str(SPARK / "bin" / "spark-submit"), "--master", url, *told, str(program), *arguments]
-        return subprocess.Popen(command, cwd=program.parent, env=ENVIRONMENT, stdout=words, stderr=words)
+        return subprocess.Popen(command, cwd=program.parent, env={**ENVIRONMENT, **(environment or {})}, stdout=words, stderr=words)
 
 
 def executors(base: Path) -> list[Path]:

@@ -13,6 +13,7 @@ import inspect
 import io
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -29,6 +30,8 @@ from millstream.shipping.structs import reduce_struct
 _ONE_OF_A_KIND = {id(getattr(dataclasses, name)): ("dataclasses", name) for name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")}
 _CACHED = type(functools.lru_cache(lambda: None))
 Part = tuple[str, Any]
+
+_registering = threading.RLock()  # cloudpickle's list of modules is one for the whole process
 
 _OF_META = tuple(inspect.signature(msgspec.Meta).parameters)
 _NOT_OURS = ("millstream", "pyspark", "py4j", "cloudpickle")
@@ -93,13 +96,16 @@ def _is_own(module: Any, installed: tuple[str, ...]) -> bool:
 @contextmanager
 def _by_value(modules: list[ModuleType]) -> Iterator[None]:
     """They travel with what refers to them, as `__main__` does."""
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registering:
+        known = cloudpickle.list_registry_pickle_by_value()
+        ours = {module.__name__: module for module in modules if module.__name__ not in known and module.__name__ in sys.modules}
+        for module in ours.values():
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in ours.values():
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
