@@ -57,6 +57,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_LATE[name]), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "DAY",
     "DRAINED",

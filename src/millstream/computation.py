@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from millstream import arguments
 from millstream.errors import TopologyError
 from millstream.expiry import Expiry
 from millstream.record import Clock, Record, Timer
@@ -39,9 +40,9 @@ def output(*, name: str | None = None, keep: bool = True) -> Any:
 
     With `keep=False` the log does not have it: nobody reads it but computations and deliveries.
     """
-    if name is not None and (not name or "." in name):
+    if name is not None and (not isinstance(name, str) or not name or "." in name):
         raise TopologyError(f"output(name={name!r}): give a name without a dot; the stream is called computation.name")
-    return Named(name, keep)
+    return Named(name, arguments.flag("output", "keep", keep))
 
 
 class _Port:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, TypeVar
 
+from millstream import arguments
 from millstream.errors import TopologyError
 from millstream.injector import Format
 from millstream.record import Record
@@ -62,34 +64,30 @@ class MemoryTarget(Target):
             self._steps[step] = records
 
 
-def delta(path: str, *, every: Duration = SECOND) -> Target:
+def delta(path: str | PathLike[str], *, every: Duration = SECOND) -> Target:
     """A Delta table with the columns key, value, timestamp and id. Exactly once: each commit says up to which epoch it goes.
 
     There is a commit for every `every` in which something came; each costs some milliseconds and a file.
     """
-    return DeltaTarget(path, _span("delta", every))
+    return DeltaTarget(arguments.path("delta", path), arguments.span("delta", "every", every))
 
 
-def to_files(path: str, *, format: Format = Format.JSON_LINES, every: Duration = SECOND) -> Target:
+def to_files(path: str | PathLike[str], *, format: Format = Format.JSON_LINES, every: Duration = SECOND) -> Target:
     """A folder of JSON-lines or Parquet files, named by step. Exactly once: a repeated step writes the same names."""
-    if format is Format.CSV:
+    if arguments.choice("to_files", "format", format, Format) is Format.CSV:
         raise TopologyError("files are delivered as Format.JSON_LINES or Format.PARQUET")
-    return FileTarget(path, format, _span("to_files", every))
-
-
-def _span(call: str, every: Duration) -> Duration:
-    if type(every) is not int or every <= 0:  # type: ignore[comparison-overlap]
-        raise TopologyError(f"{call}(every={every!r}): give a positive ms.Duration, such as 5 * ms.SECOND")
-    return every
+    return FileTarget(arguments.path("to_files", path), format, arguments.span("to_files", "every", every))
 
 
 def console(*, at_most: int = 20) -> Target:
     """Prints the newest records of every step. After a kill, a step may be printed twice."""
-    return ConsoleTarget(at_most)
+    return ConsoleTarget(arguments.number("console", "at_most", at_most, least=1))
 
 
 def function(call: Callable[[int, list[Record[V]]], None]) -> Target:
     """Calls `call(step, records)` in the driver. After a kill, a step may be repeated with the same number and records."""
+    if not callable(call):
+        raise TopologyError(f"function({call!r}): give a function that takes the number of a step and a list of records")
     return FunctionTarget(call)
 
 

@@ -6,9 +6,11 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from millstream import arguments
 from millstream.errors import TopologyError
 from millstream.record import Errors
 from millstream.stream import Stream
@@ -80,19 +82,20 @@ class ValueSource(Source[V_co]):
     bounded: bool = True  # when it ends; it need not
 
 
-def files(path: str, value: type[V], *, format: Format | None = None, bounded: bool = False) -> Source[V]:
+def files(path: str | PathLike[str], value: type[V], *, format: Format | None = None, bounded: bool = False) -> Source[V]:
     """Files that match `path`, one record a line or row: those that are there, and those that come, unless `bounded`.
 
     A file is read once, when it is first seen: write it elsewhere and move it in when it is whole.
 
         ms.files("clicks/*.jsonl", Click)
     """
-    found = format or SUFFIXES.get(PurePath(path).suffix)
+    path = arguments.path("files", path)
+    found = SUFFIXES.get(PurePath(path).suffix) if format is None else arguments.choice("files", "format", format, Format)
     if found is None:
         raise TopologyError(
             f"what do the files {path!r} hold? End the path in one of {', '.join(SUFFIXES)}, or say format=ms.Format.JSON_LINES"
         )
-    return FileSource(path, value, found, bounded)
+    return FileSource(path, arguments.value_type("files", value), found, arguments.flag("files", "bounded", bounded))
 
 
 def dataframe(frame: DataFrame | Callable[[SparkSession], DataFrame], value: type[V]) -> Source[V]:
@@ -100,7 +103,9 @@ def dataframe(frame: DataFrame | Callable[[SparkSession], DataFrame], value: typ
 
     ms.dataframe(lambda spark: spark.readStream.format("rate").load(), Tick)
     """
-    return DataFrameSource(frame, value)
+    if not callable(frame) and not hasattr(frame, "isStreaming"):
+        raise TopologyError(f"dataframe({frame!r}): give a Spark DataFrame, or a function that makes one of a session")
+    return DataFrameSource(frame, arguments.value_type("dataframe", value))
 
 
 def values(of: Iterable[V] | Callable[[int], Iterator[V]], value: type[V]) -> Source[V]:
@@ -111,7 +116,11 @@ def values(of: Iterable[V] | Callable[[int], Iterator[V]], value: type[V]) -> So
 
         ms.values([Query("spark", noon)], Query)
     """
-    return ValueSource(of, value)
+    if not callable(of) and (isinstance(of, str | bytes) or not isinstance(of, Iterable)):
+        raise TopologyError(
+            f"values({of!r}): give an iterable of values, or a function of the number of values taken so far that makes one"
+        )
+    return ValueSource(of, arguments.value_type("values", value))
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,10 @@ class BoundedDisorder:
     by: Duration
     idle_after: Duration | None = None
 
+    def __post_init__(self) -> None:
+        arguments.span("BoundedDisorder", "by", self.by, least=0)
+        arguments.maybe_span("BoundedDisorder", "idle_after", self.idle_after)
+
 
 @dataclass(frozen=True)
 class Explicit(Generic[V]):
@@ -131,6 +144,11 @@ class Explicit(Generic[V]):
 
     of: Callable[[V], Timestamp | datetime] | str
     idle_after: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.of) and not isinstance(self.of, str):
+            raise TopologyError(f"Explicit({self.of!r}): give a function of the value, or the name of a column")
+        arguments.maybe_span("Explicit", "idle_after", self.idle_after)
 
 
 @dataclass(frozen=True)

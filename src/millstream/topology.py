@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from millstream import arguments
 from millstream.computation import Computation, Takes
 from millstream.delivery import Delivery, Target
 from millstream.errors import TopologyError
@@ -133,6 +134,12 @@ class Topology:
                 raise TopologyError(
                     f"injector {name!r}: its source has no column {what!r}; give a function of the value, such as lambda v: v.{what}"
                 )
+        for called_, what in (("key", key), ("timestamp", timestamp), ("partition", partition)):
+            if not callable(what) and not isinstance(what, str) and (what is not None or called_ != "partition"):
+                raise TopologyError(f"injector {name!r}: {called_} is {what!r}; give a function of the value, or the name of a column")
+        arguments.choice("inject", "errors", errors, Errors)
+        arguments.span("inject", "ahead", ahead, least=0)
+        arguments.flag("inject", "keep", keep)
         stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead, keep))
         self.injected[name] = stream
         return stream
@@ -171,6 +178,8 @@ class Topology:
             )
         if not isinstance(stream, Stream):
             raise TopologyError(f"delivery {name!r}: {stream!r} is no stream; give it an injected stream or an output")
+        if stream.value_type is DeadLetter and not isinstance(stream, Injected | Output) and stream is not self.dead_letters:
+            raise TopologyError(f"delivery {name!r} takes the dead letters of another topology; give it those of {self.name!r}")
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
         self.deliveries[name] = Delivery(name, stream, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from millstream import arguments
 from millstream.errors import LogError, TopologyError
 from millstream.log.folder import Pinned
 from millstream.timestamp import DAY, MINUTE, Duration
@@ -42,26 +43,23 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("buckets", "lanes"):
             asked = getattr(self, name)
-            if asked is not None and (not isinstance(asked, int) or asked < 1):
+            if asked is not None and (type(asked) is not int or asked < 1):
                 raise TopologyError(f"Options({name}={asked!r}): give a whole number, at least 1, or leave it out")
         if self.buckets is not None and self.lanes is not None and self.buckets < self.lanes:
             raise TopologyError(
                 f"Options(buckets={self.buckets}, lanes={self.lanes}): a lane carries a bucket at least; give more buckets, or fewer lanes"
             )
-        for name in ("max_records_per_epoch", "max_bytes_per_epoch", "lane_memory", "checkpoint_every", "lane_timeout"):
-            asked = getattr(self, name)
-            if not isinstance(asked, int) or asked < 1:
-                raise TopologyError(
-                    f"Options({name}={asked!r}): must be a positive whole number; spans are ms.Durations, such as ms.MINUTE"
-                )
-        for name in ("linger", "channel_port"):
-            asked = getattr(self, name)
-            if not isinstance(asked, int) or asked < 0:
-                raise TopologyError(f"Options({name}={asked!r}): must be a whole number, 0 or more")
+        for name in ("max_records_per_epoch", "max_bytes_per_epoch", "lane_memory"):
+            arguments.number("Options", name, getattr(self, name), least=1)
+        for name in ("checkpoint_every", "lane_timeout"):
+            arguments.span("Options", name, getattr(self, name))
+        arguments.span("Options", "linger", self.linger, least=0)
+        arguments.number("Options", "channel_port", self.channel_port, least=0)
+        arguments.flag("Options", "show_spark_log", self.show_spark_log)
         if self.channel_port > 65535:
             raise TopologyError(f"Options(channel_port={self.channel_port}): a port is at most 65535")
-        if self.retention is not None and (not isinstance(self.retention, int) or self.retention < 0):
-            raise TopologyError(f"Options(retention={self.retention!r}): must be a ms.Duration, 0 or more, or None to keep everything")
+        if self.retention is not None:
+            arguments.span("Options", "retention", self.retention, least=0)
 
 
 def agree(pinned: Pinned, options: Options) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from millstream import arguments
 from millstream.core.graph import compile_topology
-from millstream.errors import Fenced, LogError, RunFailed
+from millstream.errors import Fenced, LogError, RunFailed, TopologyError
 from millstream.injector import FileSource
 from millstream.journal.ownership import Ownership
 from millstream.log.checks import check_injector
@@ -324,4 +325,13 @@ def start(
     topology: Topology, *, at: str | Path, spark: SparkSession | None = None, until: Until | None = None, options: Options | None = None
 ) -> Run:
     """Start a topology on the folder `at` and return at once. A run on a folder that was used before goes on where it was."""
+    if not isinstance(topology, Topology):
+        raise TopologyError(f"start({topology!r}): give a ms.Topology")
+    arguments.path("start", at)
+    if spark is not None and not isinstance(spark, SparkSession):
+        raise TopologyError(f"start(spark={spark!r}): give a SparkSession, or leave it out")
+    if until is not None and not isinstance(until, Until):
+        raise TopologyError(f"start(until={until!r}): give ms.DRAINED, or leave it out")
+    if options is not None and not isinstance(options, Options):
+        raise TopologyError(f"start(options={options!r}): give ms.Options(...), or leave it out")
     return Run(topology, at, spark, until, options or Options())
