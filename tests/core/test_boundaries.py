@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "writer": {"targets", "log", "mill", "journal", "core", "public"},
     "spark": {"writer", "targets", "sources", "log", "mill", "journal", "shipping", "core", "public"},
     "command": {"spark", "log", "public", "zeitgeist"},
-    "testing": {"mill", "shipping", "core", "public"},
+    "testing": {"sources", "mill", "shipping", "core", "public"},
     "zeitgeist": {"public"},
 }
 NO_SPARK = [

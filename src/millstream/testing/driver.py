@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
 import msgspec
 
+from millstream import arguments
 from millstream.computation import Computation
 from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Tally
@@ -15,6 +16,7 @@ from millstream.core.extract import Extractor, FarFuture, Refused
 from millstream.core.graph import DEAD_LETTERS, compile_topology
 from millstream.core.ledger import Ledger, SourceChange
 from millstream.core.low_watermark import LowWatermark
+from millstream.core.parts import Columns
 from millstream.core.planning import hear
 from millstream.core.productions import BUCKET_SHIFT, EARLIEST, LATEST, no_moment, no_text
 from millstream.core.row import HeldRow, state_of, timers_of
@@ -22,6 +24,7 @@ from millstream.errors import TopologyError
 from millstream.injector import BoundedDisorder, Injected, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.shipping.graphs import ship_there_and_back
+from millstream.sources.dealing import Intake
 from millstream.stream import Output, Stream
 from millstream.testing.run import BUCKETS, MemoryRun, Stored
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
@@ -52,6 +55,7 @@ class Driver:
         self._extractors = {name: Extractor(injection) for name, injection in shipped.injections.items()}
         self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
         self._run = MemoryRun(shipped, clock=self._now)
+        self._intakes = {name: Intake(injection, self._run.dealer) for name, injection in shipped.injections.items()}
         self._puts = 0
         self._holding = 0
 
@@ -67,7 +71,7 @@ class Driver:
         if not isinstance(stream, Injected):
             raise TopologyError("send goes to a stream made by inject; put goes to any")
         self._graph.stream_of(stream)
-        _refuse_columns(stream.injection)
+        _refuse_columns("send", stream.injection)
         name, extractor, first = stream.name, self._extractors[stream.name], self._run.sources[stream.name].position
         now = self._now if self._told_time else END_OF_TIME
         records: list[Stored] = []
@@ -87,6 +91,28 @@ class Driver:
             self._run.feed(DEAD_LETTERS, dead)
             self._run.change(name, SourceChange(injected=len(records), dead=len(dead), position=first + len(values)))
         self.run()
+
+    def feed(self, stream: Injected[V], values: Iterable[V | bytes], *, per_epoch: int | None = None) -> None:
+        """Bring values in as on Spark, `per_epoch` at a time or all at once: each is spelled as JSON and decoded, and the injector
+        promises by them, partition by partition. So what comes too late for the promise is late. Bytes are a line as it stands.
+        """
+        if not isinstance(stream, Injected):
+            raise TopologyError("feed goes to a stream made by inject; put goes to any")
+        self._graph.stream_of(stream)
+        _refuse_columns("feed", stream.injection)
+        lines = [value if isinstance(value, bytes) else _encoded("feed", value) for value in values]
+        size = len(lines) if per_epoch is None else arguments.number("feed", "per_epoch", per_epoch, least=1)
+        for begin in range(0, len(lines), max(1, size)):
+            self._take(stream.name, lines[begin : begin + size])
+            self.run()
+
+    def _take(self, name: str, lines: list[bytes]) -> None:
+        first = self._run.sources[name].position
+        taken = self._intakes[name].read(first, lines, now=self._now if self._told_time else LATEST)
+        self._run.feed(name, _stored(name, taken.records))
+        self._run.feed(DEAD_LETTERS, _stored(name, taken.letters))
+        self._mark(name, taken.marks)
+        self._run.change(name, SourceChange(injected=len(taken.records), dead=len(taken.letters), position=first + len(lines)))
 
     def put(self, stream: Injected[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
         """One record on any stream, as if its producer had made it."""
@@ -112,7 +138,7 @@ class Driver:
         if low_watermark is not None:
             _moment("low_watermark", low_watermark)
             for name in self._named(of):
-                self._mark(name, "", low_watermark)
+                self._mark(name, {"": low_watermark})
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:
@@ -256,10 +282,10 @@ class Driver:
     def _row(self, computation: str, key: str) -> HeldRow | None:
         return self._run.held.rows(self._run.lanes.bucket(key), computation).get(key)
 
-    def _mark(self, injector: str, partition: str, complete: Timestamp) -> None:
-        """A partition of a source says how far it has come."""
+    def _mark(self, injector: str, complete: dict[str, Timestamp]) -> None:
+        """Partitions of a source say how far they have come."""
         idle_after = self._graph.injections[injector].low_watermark.idle_after
-        self._run.change(injector, hear(self._run.sources[injector], {partition: complete}, clock=self._now, idle_after=idle_after))
+        self._run.change(injector, hear(self._run.sources[injector], complete, clock=self._now, idle_after=idle_after))
 
 
 def _moment(what: str, told: Timestamp) -> Timestamp:
@@ -275,12 +301,17 @@ def _encoded(call: str, value: object) -> bytes:
         raise TopologyError(f"{call}: {_cut(repr(value))} cannot be kept: {error}; give what the stream carries") from error
 
 
-def _refuse_columns(injection: Injection) -> None:
+def _stored(name: str, columns: Columns) -> list[Stored]:
+    found = zip(columns.minors, columns.keys, columns.values, columns.timestamps, strict=True)
+    return [Stored((name, 0, number), key, value, timestamp) for number, key, value, timestamp in found]
+
+
+def _refuse_columns(call: str, injection: Injection) -> None:
     policy = injection.low_watermark
     found = [injection.key, injection.timestamp, injection.partition, None if isinstance(policy, BoundedDisorder) else policy.of]
     if columns := [how for how in found if isinstance(how, str)]:
         raise TopologyError(
-            f"send: {injection.name!r} finds {', '.join(map(repr, columns))} in a column, and a value alone has none; "
+            f"{call}: {injection.name!r} finds {', '.join(map(repr, columns))} in a column, and a value alone has none; "
             f"use put(stream, value, key=..., timestamp=...)"
         )
 

@@ -53,7 +53,7 @@ class MemoryRun:
         self.log: dict[str, list[Stored]] = {name: [] for name in graph.streams}
         self.crashing = False
         self.failed: int | None = None  # the epoch that did last, until one is committed
-        self._dealer = Dealer(graph, self.lanes)
+        self.dealer = Dealer(graph, self.lanes)
         self._inputs: dict[tuple[str, str], tuple[int, ...]] = {}  # by stream and, where it has parts of its own, reader
         for read in graph.inputs:
             place = (read.stream.name, read.reader if read.rekeyed else "")
@@ -77,7 +77,7 @@ class MemoryRun:
             columns = Columns(
                 [r.key for r in records], [r.value for r in records], [r.timestamp for r in records], [r.id[2] for r in records]
             )
-            frame = self._journal.append(self._dealer.deal(stream, origin, major, columns, lane=NO_LANE), lane=NO_LANE)
+            frame = self._journal.append(self.dealer.deal(stream, origin, major, columns, lane=NO_LANE), lane=NO_LANE)
             self._fed.append(frame)
             self._await(frame)
 
@@ -151,7 +151,7 @@ class MemoryRun:
         dealt = [
             each
             for stream, columns in outcome.productions.items()
-            for each in self._dealer.deal(stream, stream, plan.header.epoch, columns, lane=LANE)
+            for each in self.dealer.deal(stream, stream, plan.header.epoch, columns, lane=LANE)
         ]
         return self._journal.append(dealt, lane=LANE, changes=outcome.changes), outcome.summaries
 
