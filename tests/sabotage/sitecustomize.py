@@ -96,8 +96,8 @@ def _noted(folder: Path, *args: Any, **__: Any) -> dict[str, object]:
 
 
 def _is_new(settings: Any, messages: Any, batch: int, **_: Any) -> bool:
-    """A batch without a note. One whose run died before Spark's commit comes again, and has its note already."""
-    return not any((Path(settings.journal) / "notes" / settings.injector).glob(f"{batch:012d}-*"))
+    """A batch without a note. One whose run died before Spark's commit comes again, and its note is there, or taken and let go."""
+    return not _noted(Path(settings.journal).parent, batch)["note"]
 
 
 def _called(folder: Path, of: Any, *args: Any) -> dict[str, object]:
