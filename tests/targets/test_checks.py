@@ -138,3 +138,18 @@ def test_a_run_that_goes_on_meanwhile_is_no_damage(made: Made) -> None:
     ahead = Ends.of(made.folder, made.graph)
     with pytest.raises(LogError, match="has epochs up to 12"):
         ahead.check(made.folder, made.graph, ledger)
+
+
+def test_of_a_delivery_that_begins_anew_nothing_counts(made: Made) -> None:
+    made.steps("files", 6)
+    made.steps("function", 12)
+    with pytest.raises(LogError, match="--deliver-anew 'function'"):
+        made.journal.check()
+    anew = Journal(made.folder, made.graph, Pinned("checked", "id", str(made.folder.path), 4, 1), anew=("files", "function"))
+    assert anew.check().number == 9
+    assert made.folder.delivery("files").exists(), "a check changes nothing"
+    ledger = anew.claim(Timestamp(1))
+    assert ledger.delivered == {"console": 7, "table": 7}
+    assert {name: ledger.plant.since[name] for name in ("files", "console")} == {"files": 10, "console": 0}
+    assert not made.folder.delivery("files").exists()
+    assert made.folder.delivery("console").exists()

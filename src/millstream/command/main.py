@@ -28,6 +28,9 @@ def run(
     ],
     at: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run: its journal, log, state and checkpoints.")],
     until_drained: Annotated[bool, typer.Option(help="End when all inputs have ended and everything is delivered.")] = False,
+    deliver_anew: Annotated[
+        list[str] | None, typer.Option(metavar="DELIVERY", help="Let this delivery begin once more, with all that the log holds.")
+    ] = None,
     show_spark_log: Annotated[bool, typer.Option(help="Show what Spark logs.")] = False,
 ) -> None:
     """Run a topology; go on where it was if the folder was used before."""
@@ -37,7 +40,8 @@ def run(
 
     topology = load(file)
     options = Options(show_spark_log=show_spark_log)
-    watch(lambda: start(topology, at=at, until=DRAINED if until_drained else None, options=options), shown=True)
+    until = DRAINED if until_drained else None
+    watch(lambda: start(topology, at=at, until=until, options=options, deliver_anew=deliver_anew or ()), shown=True)
 
 
 @app.command()

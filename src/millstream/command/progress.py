@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -41,12 +41,16 @@ def run(
     spark: SparkSession | None = None,
     until: Until | None = None,
     options: Options | None = None,
+    deliver_anew: Sequence[str] = (),
     progress: bool | None = None,
 ) -> Run:
-    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal."""
+    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal.
+
+    The other arguments are those of `ms.start`.
+    """
     from millstream.spark.run import start
 
-    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options), shown=progress)
+    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options, deliver_anew=deliver_anew), shown=progress)
 
 
 def watch(begin: Callable[[], Run], *, shown: bool | None) -> Run:

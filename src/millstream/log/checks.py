@@ -126,7 +126,10 @@ def check_position(path: str, *, before: int, after: int, recorded: int, newest:
             f"restore it from the copy that the journal is from"
         )
     if before > newest:
-        raise LogError(f"{path} has epochs up to {before}, but commits end with {newest}; restore both from one copy, or deliver elsewhere")
+        raise LogError(
+            f"{path} has epochs up to {before}, but commits end with {newest}: this folder is from an older copy; "
+            f"restore both from one copy, or deliver anew (--deliver-anew), or to another place"
+        )
 
 
 def files_planned(checkpoint: Path) -> set[str]:

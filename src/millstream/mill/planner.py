@@ -5,7 +5,7 @@ A state machine: events in, actions out, time in the events. The rules that it k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -27,10 +27,11 @@ TOGETHER = "journal and checkpoints belong together: restore both from one copy"
 MEMORY = "It may be killed for lack of memory: give lanes less (lane_memory), or epochs (max_records_per_epoch), or the machine more"
 
 
-def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment) -> Commit:
-    """What a run says before it does anything: it owns the folder now, and this is its code (rule 1)."""
+def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment, anew: Collection[str] = ()) -> Commit:
+    """What a run says before it does anything: it owns the folder now, and this is its code (rule 1). `anew` are deliveries that
+    begin once more, as if they had never been there."""
     number = ledger.number + 1
-    since = {name: _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
+    since = {name: number if name in anew else _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
     return Commit(
         number=number,
         id=id_,
@@ -38,7 +39,7 @@ def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, 
         fence=fence,
         now=max(ledger.now, at.clock),
         readers=readers_of(outline, ledger.readers, since=number + 1),
-        delivered={name: None for name in ledger.delivered if name not in plant.deliveries},
+        delivered={name: None for name in ledger.delivered if name not in plant.deliveries or name in anew},
         plant=msgspec.structs.replace(plant, since=since),
     )
 

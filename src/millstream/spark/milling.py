@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Collection
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -29,6 +30,7 @@ from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
 from millstream.targets.checks import Ends
+from millstream.targets.steps import forget_steps
 from millstream.timestamp import SECOND, Timestamp
 
 FIRST_CHECKPOINT = 15.0  # seconds after a start
@@ -43,8 +45,9 @@ _placing = threading.Lock()
 class Journal:
     """The journal of a folder, from the side of a run that starts: first checked, then claimed."""
 
-    def __init__(self, folder: Folder, graph: Graph, pinned: Pinned) -> None:
-        self._folder, self._graph, self._pinned = folder, graph, pinned
+    def __init__(self, folder: Folder, graph: Graph, pinned: Pinned, *, anew: Collection[str] = ()) -> None:
+        """`anew` are deliveries that begin once more, with all that the log holds."""
+        self._folder, self._graph, self._pinned, self._anew = folder, graph, pinned, anew
         self.disk = LocalDisk(folder.journal)
         self.commits = Commits(self.disk)
         self.notes = Notes(self.disk)
@@ -65,17 +68,19 @@ class Journal:
             source = ledger.sources.get(name, Source())
             if not source.finished:
                 check_noted(self._folder, name, source.batch, self.notes)
-        ends.check(self._folder, self._graph, ledger)
+        ends.check(self._folder, self._graph, ledger, anew=self._anew)
         sync_newest(self.commits, ledger)
         return ledger
 
     def claim(self, now: Timestamp) -> Ledger:
         """The first commit of a new fence: from here on an older run can change nothing (rules 1 and 2)."""
+        for name in self._anew:  # first: were this left out by a crash, the delivery would go on where it was
+            forget_steps(self._folder.delivery(name))
         outline, plant = self._graph.outline, plant_of(self._graph.outline, buckets=self._pinned.buckets, lanes=self._pinned.lanes)
 
         def make(ledger: Ledger) -> Commit:
             at = Moment(now, time.monotonic())
-            return first_commit(outline, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=at)
+            return first_commit(outline, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=at, anew=self._anew)
 
         return claim(self.commits, make)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -48,8 +48,20 @@ STOP_TIMEOUT = 120.0  # seconds that stop() waits for checkpoints, for the log a
 class Run:
     """A topology that runs. `start` makes one."""
 
-    def __init__(self, topology: Topology, at: str | Path, spark: SparkSession | None, until: Until | None, options: Options) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        at: str | Path,
+        spark: SparkSession | None,
+        until: Until | None,
+        options: Options,
+        deliver_anew: Collection[str] = (),
+    ) -> None:
         self._graph = compile_topology(topology)
+        for name in deliver_anew:
+            if name not in self._graph.deliveries:
+                there = ", ".join(map(repr, self._graph.deliveries)) or "none"
+                raise TopologyError(f"deliver_anew: there is no delivery called {name!r}; there is {there}")
         self._folder = Folder(at)
         self._options, self._until = options, until
         self._failure: RunFailed | None = None
@@ -76,7 +88,7 @@ class Run:
             agree(pinned, options)
             self._pinned = pinned
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, options)
-            journal = Journal(self._folder, self._graph, pinned)
+            journal = Journal(self._folder, self._graph, pinned, anew=deliver_anew)
             ledger = journal.check()
             for name, injection in self._graph.injections.items():
                 source = ledger.sources.get(name)
@@ -322,9 +334,19 @@ def _if_java_lives(deed: Callable[[], None]) -> None:
 
 
 def start(
-    topology: Topology, *, at: str | Path, spark: SparkSession | None = None, until: Until | None = None, options: Options | None = None
+    topology: Topology,
+    *,
+    at: str | Path,
+    spark: SparkSession | None = None,
+    until: Until | None = None,
+    options: Options | None = None,
+    deliver_anew: Sequence[str] = (),
 ) -> Run:
-    """Start a topology on the folder `at` and return at once. A run on a folder that was used before goes on where it was."""
+    """Start a topology on the folder `at` and return at once. A run on a folder that was used before goes on where it was.
+
+    Deliveries that are named in `deliver_anew` begin once more, with all that the log holds: for a target that was lost, or that
+    is from another copy than the folder. Records have the ids that they had.
+    """
     if not isinstance(topology, Topology):
         raise TopologyError(f"start({topology!r}): give a ms.Topology")
     arguments.path("start", at)
@@ -334,4 +356,6 @@ def start(
         raise TopologyError(f"start(until={until!r}): give ms.DRAINED, or leave it out")
     if options is not None and not isinstance(options, Options):
         raise TopologyError(f"start(options={options!r}): give ms.Options(...), or leave it out")
-    return Run(topology, at, spark, until, options or Options())
+    if isinstance(deliver_anew, str):
+        raise TopologyError(f"start(deliver_anew={deliver_anew!r}): give a list of names, [{deliver_anew!r}]")
+    return Run(topology, at, spark, until, options or Options(), deliver_anew)

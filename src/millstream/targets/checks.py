@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from millstream.core.graph import Graph
@@ -30,11 +31,16 @@ class Ends:
         made = (folder.log / ENTRIES).exists() and newest_version(log) >= 0  # whoever began to make it may have died, or met a full disk
         return cls(position_of(log).upto if made else 0, {name: find_steps(folder.delivery(name)) for name in graph.deliveries})
 
-    def check(self, folder: Folder, graph: Graph, ledger: Ledger) -> None:
-        """Refuse what is from another copy than the commits. Delta tables outside say by themselves how far they are, later."""
+    def check(self, folder: Folder, graph: Graph, ledger: Ledger, *, anew: Collection[str] = ()) -> None:
+        """Refuse what is from another copy than the commits. Delta tables outside say by themselves how far they are, later.
+
+        How far a delivery is that begins `anew` counts for nothing.
+        """
         now = Ends.of(folder, graph)
         check_position(f"the log {folder.log}", before=self.log, after=now.log, recorded=ledger.logged, newest=ledger.number)
         for name, delivery in graph.deliveries.items():
+            if name in anew:
+                continue
             is_table = isinstance(delivery.target, DeltaTarget)
             check_steps(
                 name,

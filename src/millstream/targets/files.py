@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from millstream.core.parts import Columns
-from millstream.errors import Fenced
+from millstream.errors import Fenced, LogError
 from millstream.injector import Format
 from millstream.log.folder import sync_folder
 from millstream.log.parquet import write_parquet
 from millstream.log.rows import Rows
-from millstream.targets.steps import Steps
+from millstream.targets.steps import Steps, ways_out
 from millstream.targets.typed import Gathered, Values, json_lines
 
 STAGING = ".staging"
@@ -29,9 +30,21 @@ class FilesOutput:
         self._prefix = f"{name}-{steps.identity[:8]}-"
         self._gathered = Gathered(self._write)
         self._staged: list[Path] = []
+        self._check_not_ahead()
         for left in (self._path / STAGING).glob("*"):  # of a process that was killed
             if left.name.startswith(self._prefix):
                 left.unlink(missing_ok=True)
+
+    def _check_not_ahead(self) -> None:
+        """A folder of files that has steps which are not begun here was written by a later copy of the run's folder."""
+        begun = self._steps.next + (self._steps.open is not None)
+        name = re.compile(re.escape(self._prefix) + r"(\d{9,})-\d{4,}\.")
+        steps = [int(found[1]) for file in self._path.glob("*") if (found := name.match(file.name))]
+        if steps and max(steps) >= begun:
+            raise LogError(
+                f"{self._path} has files of step {max(steps)} of delivery {self.name!r}, and this folder has begun {begun} steps: "
+                f"it is from an older copy, and what it delivers now would be there twice; {ways_out(self.name)}"
+            )
 
     def position(self) -> int:
         step = self._steps.open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -60,6 +61,21 @@ def find_steps(folder: Path) -> FoundSteps | None:
     return None
 
 
+def forget_steps(folder: Path) -> None:
+    """A delivery that begins anew has another identity, and nothing behind it."""
+    if folder.is_dir():
+        shutil.rmtree(folder)
+        sync_folder(folder.parent)
+
+
+def ways_out(delivery: str) -> str:
+    """What to do when a delivery and its target, or the journal, are from different copies."""
+    return (
+        f"restore folder and target from one copy, or let it deliver all that the log holds once more: "
+        f"--deliver-anew {delivery!r}, or deliver_anew=[{delivery!r}] from Python; repeated records have the ids they had"
+    )
+
+
 def check_steps(
     delivery: str, folder: Path, *, before: FoundSteps | None, after: FoundSteps | None, delivered: int, newest: int, durable: bool
 ) -> None:
@@ -67,10 +83,7 @@ def check_steps(
 
     Another run may still go on: `before` and `after` were read before and after the commits.
     """
-    remedy = (
-        f"it would deliver twice, or leave something out; restore {folder} from the copy that the journal is from, or "
-        f"give the delivery another name: it then begins with what the log holds"
-    )
+    remedy = f"it would deliver twice, or leave something out; {ways_out(delivery)}"
     if after is None and delivered > 0:
         raise LogError(f"{folder} is missing, and delivery {delivery!r} has delivered already: {remedy}")
     if before is not None and before.upto > newest:
