@@ -39,7 +39,7 @@ def session() -> Any:
     """The session that Millstream makes: the same settings for all contestants."""
     from millstream.spark.session import LOCAL_CHECKPOINTS, QUERY_SETTINGS, session_for
 
-    spark, _ = session_for(None, words=Path("/dev/null"), sources=())
+    spark, _ = session_for(None, spark_log=Path("/dev/null"), sources=())
     for setting, value in {**QUERY_SETTINGS, **LOCAL_CHECKPOINTS}.items():
         spark.conf.set(setting, value)
     return spark

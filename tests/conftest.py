@@ -18,7 +18,7 @@ PATIENCE = 240.0  # seconds; a bound, never an expectation
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session, _ = session_for(None, words=tmp_path_factory.mktemp("spark") / "spark.log", sources=SOURCES)
+    session, _ = session_for(None, spark_log=tmp_path_factory.mktemp("spark") / "spark.log", sources=SOURCES)
     yield session
     session.stop()
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.computation import Computation, Takes, output
 from millstream.delivery import MemoryTarget, Target, console, delta, function, memory, to_files
-from millstream.errors import FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError
+from millstream.errors import Failure, FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError
 from millstream.expiry import Expiry
 from millstream.injector import BoundedDisorder, Explicit, Format, Source, dataframe, files, values
 from millstream.record import Clock, DeadLetter, Errors, Late, Record, Timer
@@ -80,6 +80,7 @@ __all__ = [
     "Errors",
     "Expiry",
     "Explicit",
+    "Failure",
     "FolderBusy",
     "Format",
     "Late",

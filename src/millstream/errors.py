@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 
 class MillstreamError(Exception):
     """The root of all errors of Millstream."""
@@ -23,6 +25,10 @@ class FolderBusy(LogError):
     """Another run holds the folder."""
 
 
+class ProcessDied(MillstreamError):
+    """A process of the run is gone, perhaps killed for lack of memory."""
+
+
 class RecordError(MillstreamError):
     """User code or a decoder failed on one record or timer; carries where, and the user's own traceback."""
 
@@ -34,9 +40,20 @@ class RecordError(MillstreamError):
         return f"{self.where}: {self.cause}" + (f"\n\n{self.trace}" if self.trace else "")
 
 
-class RunFailed(MillstreamError):
-    """The run stopped; the cause stands on top. `details` is all that Spark said, `words` the file of its own log."""
+class Failure(enum.Enum):
+    """What made a run fail, for programs that start runs."""
 
-    def __init__(self, cause: str, details: str = "", words: str | None = None) -> None:
+    USER_CODE = "user code"  # a computation, an extractor, an iterable or a delivered function raised
+    FOLDER = "folder"  # the folder or a target is not as it must be
+    OVERTAKEN = "overtaken"  # a newer run owns the folder
+    RESOURCES = "resources"  # no room on a disk, no memory, or a process that was killed: start again, and it goes on
+    SPARK = "spark"  # anything else that Spark met
+
+
+class RunFailed(MillstreamError):
+    """The run stopped; the cause stands on top. `kind` is what sort of cause it is, `details` all that Spark said, `spark_log` the
+    file of its own log."""
+
+    def __init__(self, cause: str, details: str = "", spark_log: str | None = None, kind: Failure = Failure.SPARK) -> None:
         super().__init__(cause)
-        self.details, self.words = details, words
+        self.details, self.spark_log, self.kind = details, spark_log, kind

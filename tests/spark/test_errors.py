@@ -16,7 +16,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.spark.failure import explained
+from millstream.errors import ProcessDied
+from millstream.mill.driving import Ended
+from millstream.spark.failure import explained, kind_of
 from millstream.spark.session import session_for
 from tests.spark.clicks import Click, Count, click, inject, write_lines
 
@@ -52,6 +54,7 @@ def test_code_that_raises_stops_the_run_with_its_own_traceback_and_can_be_mended
     write_lines(folder / "1.jsonl", [click("anna", 1), click("anna", 2, "/bad"), click("bert", 3)])
     with pytest.raises(ms.RunFailed) as failed:
         drained(files_topology(folder, Fragile())[0])
+    assert failed.value.kind is ms.Failure.USER_CODE
     lines = str(failed.value).splitlines()
     assert lines[0].startswith("computation 'count', key 'anna', record clicks/0/")
     assert "of stream 'clicks': RuntimeError: this page is bad" in lines[0]
@@ -79,6 +82,7 @@ def test_a_function_that_raises_stops_the_run_and_its_step_comes_again(tmp_path:
 
     with pytest.raises(ms.RunFailed) as failed:
         drained(topology())
+    assert failed.value.kind is ms.Failure.USER_CODE
     assert str(failed.value).startswith("delivery 'kept': KeyError: 'no such account'")
     assert 'raise KeyError("no such account")' in str(failed.value)
     broken[0] = False
@@ -123,6 +127,7 @@ def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_mend_
     (folder / "1.jsonl").write_text(line + "\n")
     with pytest.raises(ms.RunFailed) as failed:
         drained(files_topology(folder, Count(), **told)[0])
+    assert failed.value.kind is ms.Failure.USER_CODE
     first = str(failed.value).splitlines()[0]
     assert first.startswith("injector 'clicks', value ")
     assert message in first
@@ -236,6 +241,26 @@ def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
     assert not again.status().injectors["clicks"].finished
 
 
+@pytest.mark.parametrize(
+    ("where", "error", "kind"),
+    [
+        ("the mill", Ended("RecordError", "computation 'x' …"), ms.Failure.USER_CODE),
+        ("the mill", Ended("LaneLost", "lane 0 was lost 5 times within a minute"), ms.Failure.RESOURCES),
+        ("the mill", Ended("LogError", "the checkpoint of lane 0 is of another copy"), ms.Failure.FOLDER),
+        ("the mill", Ended("MemoryError", "too large"), ms.Failure.RESOURCES),
+        ("the planner", ProcessDied("the planner's process died"), ms.Failure.RESOURCES),
+        ("the log", ms.LogError("log/x is damaged"), ms.Failure.FOLDER),
+        ("the log", ms.LogError("log/x cannot be used: No space left on device"), ms.Failure.RESOURCES),
+        ("delivery 'x'", KeyError("no such account"), ms.Failure.USER_CODE),
+        ("injector 'x'", ms.RecordError("injector 'x', value 1", "no key"), ms.Failure.USER_CODE),
+        ("the mill", Py4JNetworkError("empty"), ms.Failure.RESOURCES),
+        ("lane 0", RuntimeError("its query was stopped from outside"), ms.Failure.SPARK),
+    ],
+)
+def test_programs_are_told_what_sort_of_cause_it_is(where: str, error: Exception, kind: ms.Failure) -> None:
+    assert kind_of(where, error) is kind
+
+
 def test_an_answer_that_breaks_off_is_a_java_process_that_died() -> None:
     """What py4j makes of a Java process that dies before, while and after it is asked; and of one that answers."""
     for error in (Py4JError("An error occurred while calling o1.isActive"), Py4JNetworkError("empty"), ConnectionRefusedError()):
@@ -260,4 +285,4 @@ def test_a_java_process_that_dies_ends_the_run(tmp_path: Path) -> None:
 def test_a_session_with_speculation_is_refused() -> None:
     given: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.speculation": "true"}))
     with pytest.raises(ms.MillstreamError, match=r"spark\.speculation is on in this session: .* switch it off"):
-        session_for(given, words=None, sources=())
+        session_for(given, spark_log=None, sources=())

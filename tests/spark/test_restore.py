@@ -71,8 +71,9 @@ def test_targets_that_are_ahead_are_refused_and_deliver_anew_is_a_way_out(restor
         "files": r"files has files of step 2 of delivery 'files', and this folder has begun 1 steps: it is from an older copy, .*"
         r"restore folder and target from one copy, or .* --deliver-anew 'files'",
     }.items():
-        with pytest.raises(ms.RunFailed, match=message):
+        with pytest.raises(ms.RunFailed, match=message) as failed:
             restored.run(name)
+        assert failed.value.kind is ms.Failure.FOLDER
     assert (restored.table(), restored.files()) == before, "nothing was delivered"
 
     restored.run(anew=DELIVERIES)

@@ -125,8 +125,8 @@ def main() -> None:
     except MillstreamError as error:
         err.print("[bold red]millstream:[/] ", end="")
         err.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        if isinstance(error, RunFailed) and error.words is not None:
-            err.print(f"\nSpark's log is in {error.words}", markup=False, highlight=False, soft_wrap=True)
+        if isinstance(error, RunFailed) and error.spark_log is not None:
+            err.print(f"\nSpark's log is in {error.spark_log}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

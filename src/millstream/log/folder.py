@@ -84,7 +84,7 @@ class Folder:
         return self.path / "run"
 
     @property
-    def words(self) -> Path:
+    def spark_log(self) -> Path:
         """What Spark says of itself."""
         return self.path / "spark.log"
 
@@ -95,7 +95,7 @@ class Folder:
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if not self.pinned.exists():
-                strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.words) and p.suffix != ".tmp")[:3]
+                strange = sorted(p.name for p in self.path.iterdir() if p not in (self.lock, self.spark_log) and p.suffix != ".tmp")[:3]
                 if {"log", "journal", "checkpoints"} & {p.name for p in self.path.iterdir()}:
                     raise LogError(f"{self.pinned} is missing, and the folder of a run is around it; restore it from a copy")
                 if strange:

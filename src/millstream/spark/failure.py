@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from millstream.errors import Fenced, MillstreamError, RecordError
+from millstream.errors import Failure, Fenced, LogError, MillstreamError, ProcessDied, RecordError, TopologyError
 from millstream.log.checks import damaged_files
 
 # Spark hands the text of an exception on and nothing else, so the error travels inside its own text.
 _MARK = re.compile(r"<<millstream:([A-Za-z0-9+/=]+)>>")
 
 
-class Told(msgspec.Struct):
+class Reported(msgspec.Struct):
     """An error as it travels."""
 
     kind: str
@@ -44,17 +44,17 @@ def reported(what: str) -> Iterator[None]:
             message = f"{what}: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         else:
             message = f"{what}: {type(error).__name__}: {error}\n\n{traceback.format_exc().rstrip()}"
-        told = Told(type(error).__name__, message)
-        raise Marked(f"<<millstream:{base64.b64encode(msgspec.json.encode(told)).decode()}>>") from error
+        report = Reported(type(error).__name__, message)
+        raise Marked(f"<<millstream:{base64.b64encode(msgspec.json.encode(report)).decode()}>>") from error
 
 
-def told_in(text: str) -> Told | None:
+def report_in(text: str) -> Reported | None:
     """The error that Spark's words carry, if it is one of ours; user code comes before what followed from it."""
-    found = [msgspec.json.decode(base64.b64decode(mark), type=Told) for mark in _MARK.findall(text)]
+    found = [msgspec.json.decode(base64.b64decode(mark), type=Reported) for mark in _MARK.findall(text)]
     if not found:
         return None
     order = {RecordError.__name__: 0, Fenced.__name__: 2}
-    return min(found, key=lambda told: order.get(told.kind, 1))
+    return min(found, key=lambda report: order.get(report.kind, 1))
 
 
 # What Spark says when one of its Python processes is gone: of a worker, of a planner, of either.
@@ -83,15 +83,43 @@ def java_died(error: BaseException) -> bool:
     return type(error) is Py4JError and "Trace:" not in str(error)
 
 
+_KINDS = {
+    RecordError.__name__: Failure.USER_CODE,
+    TopologyError.__name__: Failure.USER_CODE,
+    Fenced.__name__: Failure.OVERTAKEN,
+    MemoryError.__name__: Failure.RESOURCES,
+    "LaneLost": Failure.RESOURCES,
+    ProcessDied.__name__: Failure.RESOURCES,
+}
+
+
+def kind_of(where: str, error: BaseException) -> Failure:
+    """What sort of cause an error is, of a part of a run that is called `where`."""
+    words = full_error(error)
+    if _FULL in words or isinstance(error, MemoryError):
+        return Failure.RESOURCES
+    report = report_in(words)
+    name = report.kind if report is not None else getattr(error, "kind", type(error).__name__)
+    if name in _KINDS:
+        return _KINDS[name]
+    if isinstance(error, LogError) or name in ("LogError", "Missing", "Damaged"):
+        return Failure.FOLDER
+    if report is not None or (where.startswith("delivery ") and not isinstance(error, MillstreamError)):
+        return Failure.USER_CODE
+    if java_died(error) or (any(sign in words for sign in _GONE) and _PYTHON.search(words)):
+        return Failure.RESOURCES
+    return Failure.SPARK
+
+
 def explained(where: str, error: BaseException, checkpoint: Path | None = None) -> str:
     """An error as a user can understand it: in our own words if Spark's carry them, else as what Spark's words mean.
 
     `checkpoint` is that of the query that met it: a file in it that is to blame is named.
     """
     words = full_error(error)
-    told = told_in(words)
-    if told is not None:
-        return told.message
+    report = report_in(words)
+    if report is not None:
+        return report.message
     if isinstance(error, MillstreamError):
         return str(error)
     if java_died(error):

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger, Source
-from millstream.errors import Fenced, MillstreamError
+from millstream.errors import Fenced
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.notes import Notes
@@ -132,7 +132,7 @@ class Milling:
     def raise_error(self) -> None:
         error = self.planner.error
         if isinstance(error, Ended):
-            raise Died("the mill", (Fenced if error.kind == Fenced.__name__ else MillstreamError)(str(error)))
+            raise Died("the mill", Fenced(str(error)) if error.kind == Fenced.__name__ else error)
         if error is not None:
             raise Died("the planner", error) from error
 

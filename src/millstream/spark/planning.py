@@ -18,7 +18,7 @@ from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit, Ledger
 from millstream.core.route import Dealer
-from millstream.errors import MillstreamError
+from millstream.errors import ProcessDied
 from millstream.journal.disk import LocalDisk
 from millstream.log.folder import Folder
 from millstream.mill import driver_messages as said
@@ -193,14 +193,14 @@ class Planning:
             self.ended.set()
             self._answered.notify_all()
 
-    def _died(self) -> MillstreamError:
+    def _died(self) -> ProcessDied:
         try:
             code = self.process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
         perhaps = ", perhaps killed for lack of memory" if code == -9 else ""
-        return MillstreamError(f"the planner's process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
+        return ProcessDied(f"the planner's process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
 
     def _send(self, message: said.ToPlanner) -> None:
         content = said.encode(message)

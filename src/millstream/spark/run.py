@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millstream import arguments
 from millstream.core.graph import compile_topology
-from millstream.errors import Fenced, LogError, RunFailed, TopologyError
+from millstream.errors import Failure, Fenced, LogError, RunFailed, TopologyError
 from millstream.injector import FileSource
 from millstream.journal.ownership import Ownership
 from millstream.log.checks import check_injector
@@ -24,7 +24,7 @@ from millstream.mill.driver_messages import Question
 from millstream.mill.driving import wall_clock
 from millstream.spark.datasource import SOURCES
 from millstream.spark.ends import Deliveries
-from millstream.spark.failure import explained, full_error
+from millstream.spark.failure import explained, full_error, kind_of
 from millstream.spark.feeds import Feeds
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher
@@ -76,8 +76,8 @@ class Run:
                 "give it a folder of its own"
             )
         refuse_if_held(self._folder)
-        words = None if options.show_spark_log else self._folder.words
-        self._spark, self._words = session_for(spark, words=words, sources=SOURCES)
+        spark_log = None if options.show_spark_log else self._folder.spark_log
+        self._spark, self._spark_log = session_for(spark, spark_log=spark_log, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         with self._folder.usable(), ExitStack() as undo:
             undo.callback(_if_java_lives, self._lock.release)
@@ -274,8 +274,11 @@ class Run:
         self._end()
 
     def _failed(self, died: Died) -> RunFailed:
-        cause = f"a newer run owns {self._folder.path}; this one stops" if self._was_overtaken(died) else cause_of(died, self._folder)
-        return RunFailed(cause, full_error(died.error), None if self._words is None else str(self._words))
+        log = None if self._spark_log is None else str(self._spark_log)
+        if self._was_overtaken(died):
+            cause = f"a newer run owns {self._folder.path}; this one stops"
+            return RunFailed(cause, full_error(died.error), log, Failure.OVERTAKEN)
+        return RunFailed(cause_of(died, self._folder), full_error(died.error), log, kind_of(died.where, died.error))
 
     def _was_overtaken(self, died: Died) -> bool:
         """What a newer run has removed is missing to this one: only an owner blames the disk, whoever met it (rule 12)."""

@@ -57,19 +57,19 @@ JAVA_NEEDED = (
 
 
 def session_for(
-    given: SparkSession | None, *, words: Path | None, sources: tuple[type[DataSource], ...]
+    given: SparkSession | None, *, spark_log: Path | None, sources: tuple[type[DataSource], ...]
 ) -> tuple[SparkSession, Path | None]:
     """The session given, or the one that is there, or that of spark-submit, or a local one.
 
-    Returns it with the file that its own words go to: `words` if it was made here, else None.
+    Returns it with the file that its own log goes to: `spark_log` if it was made here, else None.
     """
     spark = given or SparkSession.getActiveSession()
     if spark is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit, whose settings stand
         spark = SparkSession.builder.getOrCreate()
     if spark is None:
-        spark = _local(words)
+        spark = _local(spark_log)
     else:
-        words = None
+        spark_log = None
     if "connect" in type(spark).__module__:
         raise MillstreamError("Millstream does not run through Spark Connect: it needs a SparkSession of the driver's own process")
     if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
@@ -83,7 +83,7 @@ def session_for(
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
-    return spark, words
+    return spark, spark_log
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def require_java() -> None:
         raise MillstreamError(JAVA_NEEDED)
 
 
-def _local(words: Path | None) -> SparkSession:
+def _local(spark_log: Path | None) -> SparkSession:
     require_java()
     builder = (
         SparkSession.builder.appName("millstream")
@@ -134,14 +134,14 @@ def _local(words: Path | None) -> SparkSession:
         .config("spark.python.daemon.module", "millstream.spark.daemon")
         .config("spark.sql.warehouse.dir", tempfile.gettempdir() + "/millstream-warehouse")
     )
-    if words is None:
+    if spark_log is None:
         with _environment(), _interrupts_as_they_are(), _explain_java_exit(None):
             return _ends_quietly(builder.getOrCreate())
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
-    with _environment(), _interrupts_as_they_are(), _explain_java_exit(words), _standard_error_to(words):
+    with _environment(), _interrupts_as_they_are(), _explain_java_exit(spark_log), _standard_error_to(spark_log):
         return _ends_quietly(builder.config("spark.ui.showConsoleProgress", "false").getOrCreate())
 
 
@@ -158,18 +158,18 @@ def _ends_quietly(spark: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def _explain_java_exit(words: Path | None) -> Iterator[None]:
+def _explain_java_exit(spark_log: Path | None) -> Iterator[None]:
     """A Java process that ends before it has begun, most often for its age, is told with what it said."""
-    before = words.stat().st_size if words is not None and words.exists() else 0
+    before = spark_log.stat().st_size if spark_log is not None and spark_log.exists() else 0
     try:
         yield
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        said = words.read_bytes()[before:].decode(errors="replace").split("\n")[0] if words is not None else "it has said why above"
+        said = spark_log.read_bytes()[before:].decode(errors="replace").split("\n")[0] if spark_log is not None else "it has said why above"
         raise MillstreamError(
             f"Spark's Java process did not start: {said}. Spark needs Java 17 or newer, and java -version tells which one is found; "
-            f"another one is used if JAVA_HOME says where it is" + (f". All that it said is in {words}" if words is not None else "")
+            f"another one is used if JAVA_HOME says where it is" + ("" if spark_log is None else f". All that it said is in {spark_log}")
         ) from None
 
 
@@ -213,11 +213,11 @@ def _interrupts_as_they_are() -> Iterator[None]:
 
 
 @contextmanager
-def _standard_error_to(words: Path) -> Iterator[None]:
+def _standard_error_to(spark_log: Path) -> Iterator[None]:
     """What is started inside inherits a file as its standard error."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with words.open("ab") as file:
+    with spark_log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
