@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from millstream.core.epoch import Tally
@@ -97,6 +98,28 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
     assert "stopping" in words
     assert "WARN" not in words
     assert json.loads(millstream("status", "mill", "--json", cwd=tmp_path).stdout)["running"] is False
+
+
+def test_sigterm_to_all_processes_of_a_run_is_a_stop_in_order(tmp_path: Path) -> None:
+    """As services and `timeout` send it: Spark must live until the lanes have saved what they keep."""
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "helper_of_mine.py").write_text("def next_of(n: int) -> int:\n    return n + 1\n")
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1), click("anna", 2)])
+    command = [sys.executable, "-m", "millstream.command.main", "run", "mine.py", "--at", "mill"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_until(lambda: process.poll() is not None or len(list((tmp_path / "counts").glob("*.jsonl"))) > 0, 180)
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGTERM)
+        words = process.communicate(timeout=180)[1]
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+    assert process.returncode == 0, words
+    assert "stopping" in words
+    assert "died" not in words
+    _, left = psutil.wait_procs(family, timeout=30)
+    assert not left
 
 
 HANGS = """

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import py4j
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
@@ -136,13 +138,22 @@ def _local(spark_log: Path | None) -> SparkSession:
     )
     if spark_log is None:
         with _environment(), _interrupts_as_they_are(), _explain_java_exit(None):
-            return _ends_quietly(builder.getOrCreate())
+            return _ends_quietly(_made(builder))
     quiet = resources.files("millstream.spark") / "log4j2-quiet.properties"
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{quiet}"
     )
     with _environment(), _interrupts_as_they_are(), _explain_java_exit(spark_log), _standard_error_to(spark_log):
-        return _ends_quietly(builder.config("spark.ui.showConsoleProgress", "false").getOrCreate())
+        return _ends_quietly(_made(builder.config("spark.ui.showConsoleProgress", "false")))
+
+
+def _made(builder: SparkSession.Builder) -> SparkSession:
+    """With a Java process in a session of its own: what a service or `timeout` sends to all processes of a group is the driver's to
+    answer, and Java must live until the run has stopped in order. It ends with the driver all the same: it reads from it."""
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(builder._options.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": True}), conf=conf)  # type: ignore[no-untyped-call]
+    return builder.getOrCreate()
 
 
 def _ends_quietly(spark: SparkSession) -> SparkSession:
