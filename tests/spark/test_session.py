@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.spark.run import channel_host, lanes_for
-from millstream.spark.session import PYTHON
+from millstream.spark.session import PYTHON, query_settings
 
 pytestmark = pytest.mark.spark
 
@@ -71,3 +72,36 @@ def test_sparks_zip_is_taken_off_the_path_and_nothing_else(path: str, kept: list
     environment = {**os.environ, "PYTHONPATH": path, "MILLSTREAM_PYTHON": sys.executable}
     told = subprocess.run([str(PYTHON), "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
     assert json.loads(told) == ":".join(kept)
+
+
+def test_a_session_has_its_own_settings_again_when_two_runs_start_in_it_at_once(spark: SparkSession) -> None:
+    name, inside, leave = "spark.sql.session.timeZone", threading.Event(), threading.Event()
+    own = spark.conf.get(name)
+    spark.conf.set(name, "Asia/Tokyo")
+    entered: list[str | None] = []
+
+    def first() -> None:
+        with query_settings(spark, partitions=1):
+            inside.set()
+            assert leave.wait(30)
+
+    def second() -> None:
+        assert inside.wait(30)
+        with query_settings(spark, partitions=1):
+            entered.append(spark.conf.get(name))
+
+    try:
+        threads = [threading.Thread(target=each) for each in (first, second)]
+        for thread in threads:
+            thread.start()
+        assert inside.wait(30)
+        threads[1].join(0.5)
+        assert threads[1].is_alive(), "it waits until the first has put things back"
+        leave.set()
+        for thread in threads:
+            thread.join(30)
+        assert entered == ["UTC"]
+        assert spark.conf.get(name) == "Asia/Tokyo"
+    finally:
+        leave.set()
+        spark.conf.set(name, own)

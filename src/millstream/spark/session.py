@@ -48,6 +48,8 @@ LOCAL_CHECKPOINTS = {
     )
 }
 
+_changing = threading.RLock()  # settings of a session: a second run that starts there would take ours for its own
+
 SPARE_SLOTS = 2  # a lane has a slot for as long as it runs, and the inputs need one now and then
 
 PYTHON = Path(__file__).with_name("python.sh")
@@ -92,17 +94,18 @@ def session_for(
 def query_settings(spark: SparkSession, *, partitions: int) -> Iterator[None]:
     """Queries started inside have the settings that they need; the session has its own again afterwards."""
     wanted = {**QUERY_SETTINGS, **(LOCAL_CHECKPOINTS if _on_local_disk(spark) else {}), "spark.sql.shuffle.partitions": str(partitions)}
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+    with _changing:
+        before = {name: spark.conf.get(name, None) for name in wanted}
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
 
 
 def cores(given: SparkSession | None) -> int:
