@@ -32,9 +32,9 @@ class Expiry(Generic[V]):
         spans = [span for _, span in steps]
         if self.after is None and not steps:
             raise TopologyError("Expiry: nothing would expire; say after=, roll_up= or both")
-        for told in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
-            if type(told) is not int:  # type: ignore[comparison-overlap]
-                raise TopologyError(f"Expiry: {told!r} is not a ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
+        for span in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
+            if type(span) is not int:  # type: ignore[comparison-overlap]
+                raise TopologyError(f"Expiry: {span!r} is not a ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
         if any(int(span) <= 0 for span in (*spans, *([self.after] if self.after is not None else []))):
             raise TopologyError("Expiry: after and the spans of roll_up must be positive")
         if any(later <= earlier for earlier, later in itertools.pairwise(self.roll_up)):

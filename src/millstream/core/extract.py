@@ -54,13 +54,13 @@ class Extractor:
         self._explicit = None if isinstance(policy, BoundedDisorder) else policy.of
 
     def extract(self, value: Any, columns: dict[str, Any], *, now: Timestamp) -> Extracted:
-        told = self._injection
-        key = self._find("key", told.key, value, columns)
+        injection = self._injection
+        key = self._find("key", injection.key, value, columns)
         if not isinstance(key, str):
             raise Refused(f"its key is {key!r}; a key is text: return str(...)")
-        timestamp = self._moment("timestamp", told.timestamp, value, columns)
-        check_timestamp(timestamp, ahead=told.ahead, now=now)
-        partition = "" if told.partition is None else self._find("partition", told.partition, value, columns)
+        timestamp = self._moment("timestamp", injection.timestamp, value, columns)
+        check_timestamp(timestamp, ahead=injection.ahead, now=now)
+        partition = "" if injection.partition is None else self._find("partition", injection.partition, value, columns)
         if not isinstance(partition, str):
             raise Refused(f"its partition is {partition!r}; a partition is text: return str(...)")
         if self._disorder is not None:
@@ -68,22 +68,27 @@ class Extractor:
         else:
             assert self._explicit is not None
             complete = self._moment("low watermark", self._explicit, value, columns)
-            if now + told.ahead < complete < END_OF_TIME:
+            if now + injection.ahead < complete < END_OF_TIME:
                 raise FarFuture(f"its low watermark {describe(complete)} is far after the clock; allow it with inject(..., ahead=...)")
         return Extracted(key, timestamp, partition, complete)
 
     def extract_all(self, values: Sequence[Any], *, now: Timestamp) -> Chunk | None:
         """What `extract` finds in each, as columns: the functions are mapped over the chunk and their results checked by
         column. None on any doubt: then each is to be asked for by itself, and some will be refused."""
-        told = self._injection
-        if self._disorder is None or isinstance(told.key, str) or isinstance(told.timestamp, str) or isinstance(told.partition, str):
+        injection = self._injection
+        if (
+            self._disorder is None
+            or isinstance(injection.key, str)
+            or isinstance(injection.timestamp, str)
+            or isinstance(injection.partition, str)
+        ):
             return None
         if not values:
             return Chunk([], [], {})
         try:
-            keys, found = list(map(told.key, values)), list(map(told.timestamp, values))
+            keys, found = list(map(injection.key, values)), list(map(injection.timestamp, values))
             timestamps = to_timestamps(found) if set(map(type, found)) == {datetime} else found  # type: ignore[arg-type]
-            partitions = None if told.partition is None else list(map(told.partition, values))
+            partitions = None if injection.partition is None else list(map(injection.partition, values))
         except Exception:
             return None  # functions are called anew then: they are functions of the value
         # bool is an int: only the very types are beyond doubt.
@@ -91,7 +96,7 @@ class Extractor:
             return None
         stamps = cast(list[Timestamp], timestamps)
         first, last = min(stamps), max(stamps)
-        if first < EARLIEST or last > now + told.ahead:
+        if first < EARLIEST or last > now + injection.ahead:
             return None
         if int(first) < OTHER_UNITS.stop and int(last) >= OTHER_UNITS.start:
             return None

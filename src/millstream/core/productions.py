@@ -16,12 +16,12 @@ LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
 BUCKET_SHIFT = 40  # the minor of a production's id is bucket << 40 | n
 
 
-def no_moment(what: str, told: object) -> TopologyError:
-    return TopologyError(f"{what} is {told!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
+def no_moment(what: str, found: object) -> TopologyError:
+    return TopologyError(f"{what} is {found!r}; give a ms.Timestamp (a datetime goes through ms.to_timestamp)")
 
 
-def no_text(call: str, what: str, told: object) -> TopologyError:
-    return TopologyError(f"{call}: {what} is {told!r}; a {what} is text: use str(...)")
+def no_text(call: str, what: str, found: object) -> TopologyError:
+    return TopologyError(f"{call}: {what} is {found!r}; a {what} is text: use str(...)")
 
 
 class Made:

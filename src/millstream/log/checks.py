@@ -186,13 +186,13 @@ def _is_zip(file: Path) -> bool:
 def _matches(file: Path) -> bool:
     beside = file.with_name(f".{file.name}.crc")
     try:
-        told = beside.read_bytes()
+        checksums = beside.read_bytes()
     except FileNotFoundError:
         return True  # nothing is known of it
-    if told[:4] != CHECKSUMS or len(told) < 8:
+    if checksums[:4] != CHECKSUMS or len(checksums) < 8:
         return False
-    (size,) = CHUNK.unpack(told[4:8])
-    wanted = [found for (found,) in CHUNK.iter_unpack(told[8 : 8 + (len(told) - 8) // 4 * 4])]
+    (size,) = CHUNK.unpack(checksums[4:8])
+    wanted = [found for (found,) in CHUNK.iter_unpack(checksums[8 : 8 + (len(checksums) - 8) // 4 * 4])]
     with file.open("rb") as content:
         return [zlib.crc32(part) for part in iter(lambda: content.read(size), b"")] == wanted
 

@@ -111,8 +111,8 @@ class Planner:
     @property
     def has_room(self) -> bool:
         """Whether sources may be read: the backlog is what holds them back."""
-        told, waits = self.settings, self.backlog
-        return waits.records < told.backlog_records and waits.size < told.backlog_bytes and waits.parts < told.backlog_parts
+        settings, waits = self.settings, self.backlog
+        return waits.records < settings.backlog_records and waits.size < settings.backlog_bytes and waits.parts < settings.backlog_parts
 
     # Events from lanes.
 
@@ -283,12 +283,12 @@ class Planner:
         return actions + self._plan(at) if at.seconds >= self.began + self.settings.linger else actions
 
     def _plan(self, at: Moment) -> list[Action]:
-        told, positions = self.settings, self.pending.positions_due_in(at)
+        settings, positions = self.settings, self.pending.positions_due_in(at)
         if self._deaf:
             listen_anew(self.pending.sources, clock=at.clock)
         self._deaf = not self.has_room
         here = {seat.lane for seat in self.seats if seat.here}
-        quiet = not self.pending.fed and at.seconds < self.emptied + told.empty_every
+        quiet = not self.pending.fed and at.seconds < self.emptied + settings.empty_every
         plan = plan_epoch(
             self.outline,
             self.ledger,
@@ -296,7 +296,7 @@ class Planner:
             self.backlog,
             self.pending.sources,
             clock=at.clock,
-            limits=Limits(max(1, int(told.max_records * self._scale)), max(1, int(told.max_bytes * self._scale))),
+            limits=Limits(max(1, int(settings.max_records * self._scale)), max(1, int(settings.max_bytes * self._scale))),
             lanes=self._lanes,
             here=here,
             always=bool(self.pending.fed) or (positions is not None and positions <= 0),

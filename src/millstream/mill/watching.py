@@ -22,8 +22,8 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
 
     `at` is when the planner last looked: what became due since then is still to be waited for.
     """
-    told = planner.settings
-    waits = [planner.began + told.linger - at.seconds, planner.emptied + told.empty_every - at.seconds]
+    settings = planner.settings
+    waits = [planner.began + settings.linger - at.seconds, planner.emptied + settings.empty_every - at.seconds]
     wall = min((known.all.wall for known in planner.minima.values()), default=END_OF_TIME)
     due = min(wall, next_silence(planner.outline, planner.pending.sources, at.clock))
     if due < END_OF_TIME:
@@ -34,8 +34,8 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
         if not seat.here or planner.opened is not None:
             waits.append(1.0)  # somebody may have to be told
         elif seat.redo:
-            announce = 0 if seat.announced or not seat.rows else told.announce
-            waits.append(seat.checkpointed + seat.due_after(told) - announce - at.seconds)
+            announce = 0 if seat.announced or not seat.rows else settings.announce
+            waits.append(seat.checkpointed + seat.due_after(settings) - announce - at.seconds)
     return min((wait for wait in waits if wait > 0), default=None)
 
 

@@ -288,10 +288,10 @@ class Driver:
         self._run.change(injector, hear(self._run.sources[injector], complete, clock=self._now, idle_after=idle_after))
 
 
-def _moment(what: str, told: Timestamp) -> Timestamp:
-    if type(told) is not int or not START_OF_TIME <= told <= END_OF_TIME:  # type: ignore[comparison-overlap]
-        raise no_moment(what, told)
-    return told
+def _moment(what: str, moment: Timestamp) -> Timestamp:
+    if type(moment) is not int or not START_OF_TIME <= moment <= END_OF_TIME:  # type: ignore[comparison-overlap]
+        raise no_moment(what, moment)
+    return moment
 
 
 def _encoded(call: str, value: object) -> bytes:
