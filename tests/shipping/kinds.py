@@ -4,6 +4,7 @@ Copied under other names by the tests, with text annotations and without, and st
 classes must arrive in other processes as they are here.
 """
 
+# ruff: noqa: UP
 import enum
 import functools
 import os
@@ -12,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, NewType, Optional, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -40,10 +41,13 @@ class Slotted:
     b: dict[str, int] = field(default_factory=dict)
 
 
+UserId = NewType("UserId", int)
+
+
 @dataclass
 class Node:
     name: str
-    children: "list[Node]" = field(default_factory=list)
+    children: list["Node"] = field(default_factory=list)
 
     def size(self) -> int:
         return 1 + sum(child.size() for child in self.children)
@@ -99,7 +103,7 @@ class Named(Thing, frozen=False, rename="camel", omit_defaults=True, kw_only=Tru
 
 class Tree(msgspec.Struct, frozen=True):
     v: int
-    left: "Tree | None" = None
+    left: Optional["Tree"] = None
     right: "Tree | None" = None
 
     def total(self) -> int:
@@ -139,6 +143,7 @@ class Everything:
     when: datetime
     price: Decimal
     id: UUID
+    user: UserId
     many: dict[str, list[Thing]] = field(default_factory=dict)
     maybe: Thing | None = None
 
@@ -173,6 +178,13 @@ def fib(n: int) -> int:
 decode_thing = msgspec.json.Decoder(Thing).decode
 
 
+class Inner(msgspec.Struct):
+    """In no stream and no state."""
+
+    when: datetime
+    thing: Thing | None = None
+
+
 class Look(ms.Computation[Kept]):
     seen: ms.Output[Seen]
 
@@ -182,6 +194,7 @@ class Look(ms.Computation[Kept]):
         assert value.plain.tags == [], value.plain
         assert value.slotted == Slotted(1), value.slotted
         assert decode_thing(b'{"a":5}').tags == ["made"]
+        assert msgspec.convert({"when": "2026-01-01T00:00:00Z"}, Inner).when == START
         kept.count += 1
         kept.names.append(shout(value.named.full))
         kept.plain.tags.append(value.wider.label)
@@ -195,7 +208,7 @@ GOOD = (
     '{"key":"k","at":%d,"plain":{"a":1},"slotted":{"a":1},"node":{"name":"r","children":[{"name":"c"}]},"wider":{"a":1},'
     '"box":{"content":1},"point":[1,"blue"],"options":{},"thing":{"a":1},"named":{"a":1,"firstName":"ann"},'
     '"tree":{"v":1,"left":{"v":2,"right":{"v":4}}},"move":{"type":"down","before":{"type":"up","by":1}},"pair":{"one":"a","two":"b"},'
-    '"level":1,"when":"2026-01-01T00:00:00Z","price":"1.50","id":"12345678-1234-5678-1234-567812345678","many":{"t":[{"a":1}]}}'
+    '"level":1,"user":7,"when":"2026-01-01T00:00:00Z","price":"1.50","id":"12345678-1234-5678-1234-567812345678","many":{"t":[{"a":1}]}}'
 )
 WRONG = {
     '"plain":{"a":1}': '"plain":{}',

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +155,47 @@ def test_what_happens_in_the_second_process_is_told_and_the_next_one_is_served()
     with pytest.raises(TopologyError, match="another process died when this topology was put together there; ship=False leaves that out"):
         second.through(pickled(Poison()))
     assert second.through(pickled(1)) == pickled(1)
+
+
+class Talks:
+    """Says something where it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return print, ("hello there",)
+
+
+def test_what_is_printed_in_the_second_process_is_no_answer() -> None:
+    second = SecondProcess()
+    assert second.through(pickled(Talks())) == pickled(None)
+    assert second.through(pickled(1)) == pickled(1)
+
+
+class Slow:
+    def __reduce__(self) -> Any:
+        return time.sleep, (3600,)
+
+
+def test_after_an_interrupt_nobody_gets_the_answer_of_another() -> None:
+    second = SecondProcess()
+    assert second.through(pickled(1)) == pickled(1)
+    interrupt = threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        second.through(pickled(Slow()))
+    interrupt.join()
+    assert second.through(pickled(2)) == pickled(2)
+
+
+def test_what_is_installed_anywhere_is_not_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the user alone, by the system, or in an environment that this one stands on."""
+    for place in ("site-packages", "mine"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"of_{place[0]}.py").write_text("import threading\nlock = threading.Lock()\ndef f(): return lock\n")
+        monkeypatch.syspath_prepend(str(tmp_path / place))
+    of_m, of_s = importlib.import_module("of_m"), importlib.import_module("of_s")
+    try:
+        pickled(of_s.f)
+        with pytest.raises(TopologyError, match="the global 'lock' in f"):
+            pickled(of_m.f)
+    finally:
+        del sys.modules["of_m"], sys.modules["of_s"]

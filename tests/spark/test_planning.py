@@ -21,8 +21,9 @@ from millstream.core.ledger import Checkpoint, Commit, Identity
 from millstream.core.parts import NO_LANE, Columns
 from millstream.core.route import Dealer
 from millstream.errors import LogError, MillstreamError
+from millstream.journal.errors import Missing
 from millstream.journal.notes import Note, Notes
-from millstream.journal.segments import SegmentWriter
+from millstream.journal.segments import SegmentWriter, segment_path
 from millstream.log.folder import Folder, Pinned
 from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed, connect
@@ -242,6 +243,38 @@ def test_it_has_the_clock_that_it_is_given(site: Site) -> None:
     planner.feed(Fed("events", [], {"": at(6)}))
     planner.ask(Question.NOTHING)
     assert planner.ledger.sources["events"].marks[""].heard == at(9)
+
+
+def test_notes_that_cannot_be_fed_end_the_run_and_nobody_waits_for_them(site: Site) -> None:
+    planner = site.planner()
+    fed = site.fed()
+    Notes(site.journal.disk).leave(Note("events", 0, planner.ledger.fence - 1, fed.frames, {}, 1, 0))
+    site.journal.disk.remove(segment_path(fed.frames[0].segment))
+    sink = connect(planner.address, planner.secret)
+    site.channels.append(sink)
+    sink.send(encode_message(Noted("events")))
+    assert planner.ended.wait(PATIENCE)
+    assert isinstance(planner.error, Missing)
+    with pytest.raises(Closed):
+        sink.receive(PATIENCE)
+    assert planner.process.wait(PATIENCE) == 0
+
+
+def test_one_that_does_not_listen_any_more_can_be_ended(site: Site) -> None:
+    """Whoever feeds it waits for it, and lets go when it is ended."""
+    planner = site.planner()
+    os.kill(planner.process.pid, signal.SIGSTOP)
+    many = Fed("events", [], {f"{n}": at(n) for n in range(1000)})
+    feeder = threading.Thread(target=lambda: [planner.feed(many) for _ in range(1000)])
+    feeder.start()
+    feeder.join(0.5)
+    assert feeder.is_alive(), "the socket is full"
+    ending = threading.Thread(target=planner.end)
+    ending.start()
+    feeder.join(PATIENCE)
+    assert not feeder.is_alive()
+    ending.join(PATIENCE)
+    assert not ending.is_alive()
 
 
 ORPHAN = """

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -85,12 +86,30 @@ def _has_fields(kind: type) -> bool:
     return dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct) or is_named_tuple or typing.is_typeddict(kind)
 
 
+def settle_if_known(kind: type) -> None:
+    """The same for a class that no stream carries; what is not known where it is defined stays text."""
+    if _has_fields(kind):
+        for owner in kind.__mro__:
+            with suppress(TopologyError):
+                _settle_class(owner)
+
+
+def _has_text(hint: Any) -> bool:
+    """Whether there is a name in it that stands for a type."""
+    if isinstance(hint, str | typing.ForwardRef):
+        return True
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return False
+    return any(map(_has_text, inner[:1] if origin is typing.Annotated else inner))
+
+
 def _settle_class(owner: type) -> None:
-    hints = vars(owner).get("__annotations__", {}).items()
-    texts = {name: hint for name, hint in hints if isinstance(hint, str | typing.ForwardRef)}
-    if not texts:
+    texts = {name: hint for name, hint in vars(owner).get("__annotations__", {}).items() if _has_text(hint)}
+    module = sys.modules.get(owner.__module__)
+    if not texts or module is None:
         return
-    names = vars(sys.modules[owner.__module__])
+    names = vars(module)
     for name, text in texts.items():
         try:
             # Evaluated as typing.get_type_hints would: the class's own module is the name space.

@@ -73,10 +73,6 @@ class Close(msgspec.Struct, tag=True, frozen=True):
     """The last commit; then lanes are sent away."""
 
 
-class End(msgspec.Struct, tag=True, frozen=True):
-    """Hear no more events, and end."""
-
-
 class SetClock(msgspec.Struct, tag=True, frozen=True):
     now: Timestamp
 
@@ -141,7 +137,7 @@ class HasEnded(msgspec.Struct, tag=True, frozen=True):
     error: bytes = b""
 
 
-ToPlanner = Begin | Feed | Logged | Delivered | NotesTaken | Ask | Stop | Close | End | SetClock
+ToPlanner = Begin | Feed | Logged | Delivered | NotesTaken | Ask | Stop | Close | SetClock
 FromPlanner = Ready | Committed | Room | NotesLeft | Answer | Warned | HasEnded
 
 encode = msgspec.msgpack.Encoder().encode

@@ -46,7 +46,6 @@ class PlannerProcess:
         ledger = open_ledger(commits)
         if ledger.fence != begin.fence:
             raise Fenced("a newer run owns the folder; this one stops")
-        self._listener = Listener(begin.host, begin.port)
         planner = Planner(
             begin.outline,
             ledger,
@@ -56,6 +55,7 @@ class PlannerProcess:
             new_id=lambda: uuid.uuid4().hex,
             at=Moment(self._now(), time.monotonic()),
         )
+        self._listener = Listener(begin.host, begin.port)
         checkpoints = Checkpoints(Path(begin.checkpoints))
         self._thread = PlannerThread(
             planner,
@@ -71,12 +71,15 @@ class PlannerProcess:
         self._thread.attend(channel, self._hear)
 
     def run(self) -> None:
-        """Until it is told to end, or cannot go on."""
+        """Until the driver is gone, or it cannot go on; then the driver is told why."""
         self._send(said.Ready(self._listener.address))
         self._thread.start()
         self._thread.join()
-        if self._thread.error is not None:
-            raise self._thread.error
+        error = self._thread.error
+        if isinstance(error, Ended):
+            self._send(said.HasEnded(error.kind, str(error)))
+        elif error is not None and not isinstance(error, Closed):
+            self._send(has_ended(error))
 
     def _now(self) -> Timestamp:
         return wall_clock() if self._clock is None else self._clock
@@ -121,8 +124,6 @@ class PlannerProcess:
                 perform(lambda planner, at: planner.on_close(at))
             case said.SetClock(now):
                 self._clock = now
-            case said.End():
-                self._thread.end()
             case said.Begin():
                 raise ValueError("a planner begins once")
 
@@ -172,21 +173,19 @@ def serve(channel: Channel) -> None:
         begin = said.decode_to_planner(first)
         assert isinstance(begin, said.Begin), "the first message to a planner is Begin"
         try:
-            PlannerProcess(channel, begin).run()
-        except Ended as error:
-            channel.send(said.encode(said.HasEnded(error.kind, str(error))))
-        except Closed:
-            raise
-        except BaseException as error:  # the driver tells of it: nobody sees what a process raises
-            channel.send(said.encode(said.HasEnded(type(error).__name__, str(error), _pickled(error))))
+            process = PlannerProcess(channel, begin)
+        except Exception as error:  # the driver tells of it: nobody sees what a process raises
+            channel.send(said.encode(has_ended(error)))
+            return
+        process.run()
     except Closed:
         os._exit(0)  # the driver is gone; a commit under way is made or not, and the next run reads which
 
 
-def _pickled(error: BaseException) -> bytes:
+def has_ended(error: BaseException) -> said.HasEnded:
     try:
         content = pickle.dumps(error)
         pickle.loads(content)  # noqa: S301  (what was just made)
     except Exception:  # then its class and its words must do
-        return b""
-    return content
+        content = b""
+    return said.HasEnded(type(error).__name__, str(error), content)

@@ -14,14 +14,17 @@ import io
 import sys
 import sysconfig
 import threading
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 
+from millstream.core.codec import settle_if_known
 from millstream.errors import TopologyError
 from millstream.shipping.culprit import find_culprit
 from millstream.shipping.structs import reduce_struct
@@ -90,7 +93,7 @@ def _is_own(module: Any, installed: tuple[str, ...]) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return getattr(module, "__spec__", None) is None  # nobody imported it: it was put together by hand
-    return not file.startswith(installed)
+    return not file.startswith(installed) and not {"site-packages", "dist-packages"} & set(PurePath(file).parts)
 
 
 @contextmanager
@@ -114,12 +117,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if place is not None:
             return _found, place
         if isinstance(obj, type):
+            if not _is_importable(obj):
+                settle_if_known(obj)
             if "__msgspec_cache__" in vars(obj):  # what msgspec remembers of a class does not travel, and is found anew
                 delattr(obj, "__msgspec_cache__")
             if issubclass(obj, msgspec.Struct) and not _is_importable(obj):
                 return reduce_struct(obj)
         elif isinstance(obj, _CACHED) and not _is_importable(obj.__wrapped__):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
+        elif isinstance(obj, typing.NewType) and not _is_importable(obj):
+            return _new_type, (obj.__name__, obj.__supertype__, obj.__module__)
         elif isinstance(obj, functools.cached_property):  # it has a lock in Python 3.11
             return _cached_property, (obj.func, obj.attrname)
         elif isinstance(obj, msgspec.Meta):
@@ -154,6 +161,12 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
 def _cached_property(function: Callable[[Any], Any], name: str | None) -> functools.cached_property[Any]:
     made = functools.cached_property(function)
     made.attrname = name
+    return made
+
+
+def _new_type(name: str, supertype: Any, module: str) -> Any:
+    made = typing.NewType(name, supertype)  # type: ignore[misc]
+    made.__module__ = module
     return made
 
 

@@ -35,10 +35,14 @@ class SecondProcess:
                 process = self._process = self._start()
             assert process.stdin is not None
             assert process.stdout is not None
-            _write(process.stdin, _FINE, content)
             try:
+                _write(process.stdin, _FINE, content)
                 how, answer = _read(process.stdout)
-            except EOFError:
+            except BaseException as error:  # an interrupt too: the next one must not get the answer of this one
+                process.kill()
+                self._process = None
+                if not isinstance(error, EOFError | BrokenPipeError):
+                    raise
                 raise TopologyError("another process died when this topology was put together there; ship=False leaves that out") from None
         if how == _FAILED:
             raise TopologyError(f"the topology cannot be put together again in another process: {answer.decode()}")
@@ -47,7 +51,7 @@ class SecondProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         paths = os.pathsep.join(entry for entry in sys.path if entry)
         process = subprocess.Popen(
-            [sys.executable, "-m", "millstream.shipping"],
+            [sys.executable, "-P", "-m", "millstream.shipping"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},

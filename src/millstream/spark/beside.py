@@ -12,7 +12,7 @@ def start_process(module: str, theirs: socket.socket) -> subprocess.Popen[bytes]
     """A process of Millstream's own beside this one, that is given this end of a socket; it imports what this one can."""
     paths = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(theirs.fileno())],
+        [sys.executable, "-P", "-m", module, str(theirs.fileno())],  # -P: a uuid.py in the current folder is the user's affair
         pass_fds=[theirs.fileno()],
         env={**os.environ, "PYTHONPATH": paths},
         stdin=subprocess.DEVNULL,

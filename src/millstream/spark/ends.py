@@ -39,6 +39,7 @@ class Ledge:
         return self._reader.part(segment, part)
 
     def read_tail(self, after: int) -> Tail:
+        self._planner.catch_up()  # what the log has by now may be gone from the journal
         return read_tail(self._commits, self._planner.ledger, self._name, after=after, at_most=EPOCHS_AT_ONCE)
 
     def read_history(self, after: int, upto: int, at_most: int | None) -> Stretch:

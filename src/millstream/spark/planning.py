@@ -6,12 +6,14 @@ import itertools
 import logging
 import pickle
 import secrets
+import shutil
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from millstream.core.graph import Graph
@@ -24,6 +26,7 @@ from millstream.log.folder import Folder
 from millstream.mill import driver_messages as said
 from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed
+from millstream.mill.driver_messages import Question
 from millstream.mill.driving import Ended
 from millstream.mill.noted import NoteTaker
 from millstream.spark.beside import start_process
@@ -111,12 +114,12 @@ class Planning:
     def close(self) -> None:
         """The last commit; then lanes are sent away. Returns when both are done."""
         self._send(said.Close())
-        self.ask(said.Question.NOTHING)
+        self.ask(Question.NOTHING)
 
     def set_clock(self, now: Timestamp) -> None:
         self._send(said.SetClock(now))
 
-    def ask(self, question: said.Question, timeout: float = 60.0) -> object:
+    def ask(self, question: Question, timeout: float = 60.0) -> object:
         """An answer; what was said before is heard by then, and every commit before it is in `ledger`."""
         number = next(self._numbers)
         self._send(said.Ask(number, question))
@@ -132,17 +135,23 @@ class Planning:
         with self._applying:
             return look(self.ledger)
 
+    def catch_up(self) -> None:
+        """Returns when every commit that there is by now is in `ledger`, or no more come."""
+        with suppress(Exception):  # what the planner has met is told by the run
+            self.ask(Question.NOTHING)
+
     def end(self) -> None:
-        """No more is heard; returns when the process is gone."""
+        """No more is heard; returns when the process is gone. It ends when its connection does, whatever it is doing."""
         self._closing = True
-        self._send(said.End())
+        self._over(None)
+        self._channel.close()
         try:
             self.process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._channel.close()
-        self._over(None)
+        if self.address.startswith("unix:"):  # one that was killed leaves its socket
+            shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)
 
     # What it says.
 
@@ -153,9 +162,11 @@ class Planning:
                 assert message is not None
                 self._take(said.decode_from_planner(message))
         except Closed:
-            self._over(None if self._closing else self._died())
+            self._over(None if self._closing or self.ended.is_set() else self._died())
         except BaseException as error:  # the run watches for it: a thread has nobody to raise to
             self._over(error)
+        finally:
+            self._channel.close()  # whoever is not heard any more must not go on, nor wait for an answer
 
     def _take(self, message: said.FromPlanner) -> None:
         match message:
@@ -184,6 +195,7 @@ class Planning:
             self.take_notes(injector)
         except BaseException as error:  # the run watches for it
             self._over(error)
+            self._channel.close()  # or whoever waits for these notes would wait for ever
         else:
             self._send(said.NotesTaken(number))
 

@@ -219,6 +219,7 @@ class Writer:
                 try:
                     answer = self._answer(output, after)
                 except Missing:  # commits that the log has by now went while they were read
+                    self._planner.catch_up()
                     answer = self._answer(output, after)
                 self._send(answer)
             case said.Failed(output, why):

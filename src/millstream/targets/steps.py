@@ -72,7 +72,8 @@ def ways_out(delivery: str) -> str:
     """What to do when a delivery and its target, or the journal, are from different copies."""
     return (
         f"restore folder and target from one copy, or let it deliver all that the log holds once more: "
-        f"--deliver-anew {delivery!r}, or deliver_anew=[{delivery!r}] from Python; repeated records have the ids they had"
+        f"--deliver-anew {delivery!r}, or deliver_anew=[{delivery!r}] from Python; repeated records have the ids they had, "
+        f"and steps count from 0 again"
     )
 
 
