@@ -3,8 +3,10 @@ comes twice or in disorder."""
 
 from __future__ import annotations
 
+import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -85,8 +87,11 @@ def rows(out: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in one epoch"])
-def test_a_lane_that_is_killed_comes_back_by_itself(tmp_path: Path, started: Callable[..., ms.Run], times: int) -> None:
-    """Killed twice by one epoch: the epoch is planned with half as much."""
+def test_a_lane_that_is_killed_comes_back_by_itself(
+    tmp_path: Path, started: Callable[..., ms.Run], times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed twice by one epoch: the epoch is planned with half as much. The logger of Millstream tells of it all."""
+    caplog.set_level(logging.INFO, "millstream")
     folder, out, flag = tmp_path / "clicks", tmp_path / "out", tmp_path / "flag"
     for number in range(3):  # a part each: an epoch can be made smaller by parts
         write_lines(folder / f"{number}.jsonl", [click("anna", number), click("bert", number, "/fatal" if number == 1 else "/")])
@@ -95,6 +100,10 @@ def test_a_lane_that_is_killed_comes_back_by_itself(tmp_path: Path, started: Cal
     assert len(set(killed(flag))) == times
     assert not any(psutil.pid_exists(process) for process in killed(flag))
     assert rows(out) == counted(*["anna", "bert"] * 3)
+    told = [record.getMessage() for record in caplog.records if record.name == "millstream"]
+    assert re.fullmatch(r"topology 'faults' runs on .* from epoch \d+ on, 1 lanes", told[0])
+    assert sum(message.startswith("lane 0 was lost, and is started again: ") for message in told) == times
+    assert re.fullmatch(r"topology 'faults' on .* has stopped after epoch \d+", told[-1])
 
 
 def test_an_epoch_that_kills_its_lane_however_small_it_is_ends_the_run_and_a_repaired_program_goes_on(

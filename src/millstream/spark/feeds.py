@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher, make_active, where
 from millstream.spark.planning import Planning
 from millstream.spark.sources import files_there, frame_of
+
+log = logging.getLogger("millstream")
 
 TRIGGER = "200 milliseconds"
 # Of files, unless one has more: lanes run what one batch brought while the next is read, so the first must not be all there is.
@@ -188,6 +191,7 @@ class Feeds:
             self._check_read(name)
         self._planner.take_notes(name)
         self._planner.feed(Fed(name, [], {}, finished=True))
+        log.info("injector %r has ended: all of its input is read", name)
         del self.queries[name]
 
     def _check_read(self, name: str) -> None:

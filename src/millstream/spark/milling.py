@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 import uuid
@@ -32,6 +33,8 @@ from millstream.spark.planning import Planning
 from millstream.targets.checks import Ends
 from millstream.targets.steps import forget_steps
 from millstream.timestamp import SECOND, Timestamp
+
+log = logging.getLogger("millstream")
 
 FIRST_CHECKPOINT = 15.0  # seconds after a start
 MAX_RESTARTS = 5  # of a lane's query, within
@@ -173,6 +176,7 @@ class Milling:
         if len(restarts) > MAX_RESTARTS:
             raise Died(where(f"lane {lane}"), error, f"lane {lane}") from error
         dead.stop()  # it may be dying still, and have its name until it is gone
+        log.warning("lane %d was lost, and is started again: %s", lane, str(error).partition("\n")[0])
         return self._launcher.relaunch(f"lane {lane}")
 
 

@@ -108,6 +108,7 @@ class Run:
             with self._launcher.settings():
                 self._start()
             undo.pop_all()
+        log.info("topology %r runs on %s from epoch %d on, %d lanes", self._graph.name, self._folder.path, ledger.number, pinned.lanes)
         self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
         self._watcher.start()
 
@@ -302,6 +303,11 @@ class Run:
         except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
             self._failure = self._failure or self._failed(Died("the end of the run", error))
         finally:
+            epoch = self._mill.planner.ledger.number
+            if self._failure is None:
+                log.info("topology %r on %s has stopped after epoch %d", self._graph.name, self._folder.path, epoch)
+            else:
+                log.info("topology %r on %s failed after epoch %d: %s", self._graph.name, self._folder.path, epoch, self._failure)
             self._ended.set()
 
     def _raise(self) -> None:
