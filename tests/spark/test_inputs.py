@@ -10,7 +10,7 @@ import pytest
 
 import millstream as ms
 from millstream.core.graph import compile_topology
-from millstream.core.ledger import Ledger
+from millstream.core.ledger import Ledger, Source
 from millstream.log.folder import Folder, Pinned
 from millstream.mill.actions import Fed
 from millstream.spark.feeds import Feeds
@@ -23,7 +23,7 @@ class Planner:
     """What the planner is fed."""
 
     def __init__(self) -> None:
-        self.planner = SimpleNamespace(ledger=Ledger())
+        self.ledger = Ledger()
         self.fed: list[Fed] = []
 
     def feed(self, fed: Fed) -> None:
@@ -93,3 +93,18 @@ def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_p
     feeds.look()
     assert place.planner.ended
     assert feeds.ended
+
+
+def test_an_input_that_has_ended_says_so_of_files_that_came_since(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path)
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
+    read = place.folder.checkpoint("inject clicks") / "sources" / "0"
+    read.mkdir(parents=True)
+    (read / "0").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/1.jsonl","timestamp":1,"batchId":0}}')
+    place.planner.ledger.sources["clicks"] = Source(finished=True)
+    feeds = place.feeds(SimpleNamespace())
+    feeds.start()
+    assert not caplog.records
+    write_lines(tmp_path / "clicks" / "2.jsonl", [click("anna", 2)])
+    feeds.start()
+    assert f"injector 'clicks' has ended, and 1 files that came since are not read, such as {tmp_path}/clicks/2.jsonl" in caplog.text

@@ -60,6 +60,8 @@ class Feeds:
             source = known.get(name)
             if source is None or not source.finished:
                 self._start(name, injection)
+            elif isinstance(injection.source, FileSource):
+                self._say_what_came_later(name, injection.source)
 
     def look(self) -> None:
         """Once around: has one died, or ended?"""
@@ -120,6 +122,18 @@ class Feeds:
         writer = writer.option("checkpointLocation", f"file://{launcher.folder.checkpoint(query)}")
         writer = writer.trigger(availableNow=True) if source.bounded else writer.trigger(processingTime=TRIGGER)
         self.queries[name] = launcher.launch(query, writer.start)
+
+    def _say_what_came_later(self, name: str, source: FileSource[object]) -> None:
+        """An input that has ended stays ended: its low watermark is +∞, and whatever came now would be late for ever."""
+        later = files_there(source) - files_planned(self._launcher.folder.checkpoint(f"inject {name}"))
+        if later:
+            log.warning(
+                "injector %r has ended, and %d files that came since are not read, such as %s; inject them under another name, "
+                "or leave out bounded=True in a new folder",
+                name,
+                len(later),
+                min(later),
+            )
 
     def _start_values(self, name: str, injection: Injection, source: ValueSource[object]) -> None:
         pinned, planner = self._launcher.pinned, self._planner
