@@ -124,8 +124,8 @@ CORE = [
     Mutant(
         "give a reader what was before it",
         "core/planning.py",
-        "Reader(read.stream.name, read.rekeyed, since)",
-        "Reader(read.stream.name, read.rekeyed, 0)",
+        "Reader(read.stream, read.rekeyed, since)",
+        "Reader(read.stream, read.rekeyed, 0)",
         PLANNING,
     ),
     # The ledger.
@@ -222,8 +222,8 @@ CORE = [
     Mutant(
         "fire timers before records",
         "core/turn.py",
-        '        own["low_watermark"] = self._before\n        if self._plain is None:\n',
-        '        own["low_watermark"] = self._low_watermark\n        self._overdue and self._fire()\n        if self._plain is None:\n',
+        '        own["low_watermark"] = self._before\n        if not self._plain:\n',
+        '        own["low_watermark"] = self._low_watermark\n        self._overdue and self._fire()\n        if not self._plain:\n',
         "tests/core/test_order.py",
     ),
     Mutant("fire timers out of order", "core/turn.py", "key=_by_time)", "key=lambda pending: -pending.at)", SCENES),
@@ -311,7 +311,72 @@ CORE = [
         "tests/core/test_driver.py",
     ),
 ]
-MUTANTS = [*CORE]
+SHIPPING = "tests/shipping"
+EDGES = [
+    # What travels.
+    Mutant(
+        "a value that is one of a kind travels as a copy",
+        "shipping/pickler.py",
+        "        if place is not None:\n            return _found, place\n",
+        "",
+        SHIPPING,
+    ),
+    Mutant(
+        "a Struct travels as its attributes",
+        "shipping/pickler.py",
+        "if issubclass(obj, msgspec.Struct) and not _is_importable(obj):",
+        "if False:",
+        SHIPPING,
+    ),
+    Mutant("names inside a type stay text", "core/codec.py", "if _has_text(hint)}", "if isinstance(hint, str)}", SHIPPING),
+    Mutant("the driver runs what was not shipped", "testing/driver.py", "if ship else self._graph", "if False else self._graph", SHIPPING),
+    # Copies of a folder.
+    Mutant(
+        "files that are ahead are not looked for",
+        "targets/files.py",
+        "        self._check_not_ahead()\n",
+        "",
+        "tests/targets/test_files.py",
+    ),
+    Mutant(
+        "a delivery that begins anew goes on",
+        "spark/milling.py",
+        "            forget_steps(self._folder.delivery(name))\n",
+        "            pass\n",
+        "tests/targets/test_checks.py",
+    ),
+    Mutant(
+        "the ledger keeps how far a delivery was that begins anew",
+        "mill/planner.py",
+        " if name not in plant.deliveries or name in anew}",
+        " if name not in plant.deliveries}",
+        "tests/targets/test_checks.py",
+    ),
+    # A new computation.
+    Mutant(
+        "a new computation begins with the epoch before it",
+        "mill/planner.py",
+        "readers=readers_of(outline, ledger.readers, since=number + 1)",
+        "readers=readers_of(outline, ledger.readers, since=number - 1)",
+        "tests/mill/test_planner.py",
+    ),
+    # The planner's process.
+    Mutant(
+        "nobody tells the planner that it is not heard",
+        "spark/planning.py",
+        "            self._channel.close()  # or whoever waits for these notes would wait for ever\n",
+        "",
+        "tests/spark/test_planning.py",
+    ),
+    Mutant(
+        "a note is fed again before a commit has taken it",
+        "mill/noted.py",
+        "                self._fed[injector] = taken\n",
+        "",
+        "tests/mill/test_noted.py",
+    ),
+]
+MUTANTS = [*CORE, *EDGES]
 
 
 def sound() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millstream as ms
-from millstream.core.graph import compile_topology
+from millstream.core.graph import Graph, compile_topology
 from millstream.core.ledger import Ledger, decode_ledger, encode_ledger
 from millstream.mill.actions import End, Fed, Fold
 from millstream.mill.messages import Run, TakeCheckpoint, Welcome
@@ -293,6 +293,28 @@ def test_a_reader_that_comes_later_gets_only_what_is_made_after_its_start() -> N
     again.feed()
     again.report(0, words=1)
     assert [given.part.stream for given in again.last(0, Run).given] == ["it.said"]
+
+
+def test_a_new_computation_begins_at_the_present_and_not_with_what_waits_for_others() -> None:
+    """The last commit before it came has named a record that nobody has taken yet."""
+
+    def graph(*names: str) -> Graph:
+        topology = ms.Topology("desk")
+        events = inject(topology)
+        for name in names:
+            topology.compute(name, Obedient()).reads(events)
+        return compile_topology(topology)
+
+    desk = Desk(graph("it"))
+    desk.feed()
+    assert desk.planner.ledger.latest["events"] == desk.number
+    again = Desk(graph("it", "too"), ledger=read_again(desk))
+    again.join(0)
+    ((given,),) = [run.given for run in again.heard(0, Run)]
+    assert given.inputs == (0,), "only the one that was there"
+    again.report(0)
+    again.feed()
+    assert again.last(0, Run).given[0].inputs == (0, 1)
 
 
 def test_when_asked_to_stop_the_open_epoch_is_committed_and_no_other_begins(desk: Desk) -> None:

@@ -15,7 +15,7 @@ SEEN = (
     "{'count': 2, 'names': ['ANN Y', 'ANN Y'], 'tree': 7, 'pair': {'one': 'a', 'two': 'b'}, 'color': 'blue', 'move': 'Down 55'}]"
 )
 KEPT = (
-    "Kept(count=2, names=['ANN Y', 'ANN Y'], last=Thing(a=1, tags=['made', 'made', 'made'], made={}), "
+    "Kept(count=2, names=['ANN Y', 'ANN Y'], last=Thing(a=1, tags=['made', 'made'], made={}), "
     "plain=Plain(a=7, b='x', tags=['wider 1x0.5', 'wider 1x0.5']))"
 )
 
