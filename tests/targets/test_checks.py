@@ -153,3 +153,18 @@ def test_of_a_delivery_that_begins_anew_nothing_counts(made: Made) -> None:
     assert {name: ledger.plant.since[name] for name in ("files", "console")} == {"files": 10, "console": 0}
     assert not made.folder.delivery("files").exists()
     assert made.folder.delivery("console").exists()
+
+
+def test_a_target_that_cannot_be_written_to_is_refused_before_anything_runs(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("a file")
+    before = made.files()
+    with pytest.raises(LogError, match=r"delivery 'table': .*table is to be a folder, and .*table is a file; deliver to another path"):
+        made.journal.check()
+    assert made.files() == before
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is root may write everywhere, so the system's answer is made up."""
+    monkeypatch.setattr("millstream.targets.checks.os.access", lambda path, how: False)
+    with pytest.raises(LogError, match=r"delivery 'files': .* cannot be written to; make it writable, or deliver to another path"):
+        made.journal.check()

@@ -30,7 +30,7 @@ from millstream.spark.lanes import LaneSettings, start_lane
 from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
-from millstream.targets.checks import Ends
+from millstream.targets.checks import Ends, check_writable
 from millstream.targets.steps import forget_steps
 from millstream.timestamp import SECOND, Timestamp
 
@@ -61,6 +61,7 @@ class Journal:
             return self._check()
 
     def _check(self) -> Ledger:
+        check_writable(self._graph.deliveries)
         self.commits.make_folders()
         ends = Ends.of(self._folder, self._graph)
         ledger = open_ledger(self.commits)

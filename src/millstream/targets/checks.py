@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Ledger
 from millstream.delivery import Delivery, DeltaTarget, FileTarget
+from millstream.errors import LogError
 from millstream.journal.disk import LocalDisk
 from millstream.log.checks import check_position
 from millstream.log.entries import ENTRIES
@@ -55,3 +58,15 @@ class Ends:
 
 def _is_durable(delivery: Delivery) -> bool:
     return isinstance(delivery.target, FileTarget) or driver_target(delivery).durable
+
+
+def check_writable(deliveries: Mapping[str, Delivery]) -> None:
+    """Refuse what cannot be written to before anything runs; it would be found by the first commit there."""
+    for name, delivery in deliveries.items():
+        if isinstance(delivery.target, DeltaTarget | FileTarget):
+            path = Path(delivery.target.path).absolute()
+            there = next(place for place in (path, *path.parents) if place.exists())
+            if not there.is_dir():
+                raise LogError(f"delivery {name!r}: {path} is to be a folder, and {there} is a file; deliver to another path")
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise LogError(f"delivery {name!r}: {there} cannot be written to; make it writable, or deliver to another path")
