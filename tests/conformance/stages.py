@@ -49,7 +49,7 @@ class DriverStage(Driver):
             super().advance(now=now)
         if low_watermark is not None:
             for name in self._named(of):
-                self._mark(name, partition, low_watermark)
+                self._mark(name, {partition: low_watermark})
         self.run()
 
     def crash(self, *, low_watermark: ms.Timestamp | None = None, now: ms.Timestamp | None = None) -> None:
