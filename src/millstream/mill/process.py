@@ -76,9 +76,7 @@ class PlannerProcess:
         self._thread.start()
         self._thread.join()
         error = self._thread.error
-        if isinstance(error, Ended):
-            self._send(said.HasEnded(error.kind, str(error)))
-        elif error is not None and not isinstance(error, Closed):
+        if error is not None and not isinstance(error, Closed):
             self._send(has_ended(error))
 
     def _now(self) -> Timestamp:
@@ -183,6 +181,8 @@ def serve(channel: Channel) -> None:
 
 
 def has_ended(error: BaseException) -> said.HasEnded:
+    if isinstance(error, Ended):
+        return said.HasEnded(error.kind, str(error))
     try:
         content = pickle.dumps(error)
         pickle.loads(content)  # noqa: S301  (what was just made)

@@ -117,12 +117,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if place is not None:
             return _found, place
         if isinstance(obj, type):
-            if not _is_importable(obj):
-                settle_if_known(obj)
             if "__msgspec_cache__" in vars(obj):  # what msgspec remembers of a class does not travel, and is found anew
                 delattr(obj, "__msgspec_cache__")
-            if issubclass(obj, msgspec.Struct) and not _is_importable(obj):
-                return reduce_struct(obj)
+            if not _is_importable(obj):
+                settle_if_known(obj)
+                if issubclass(obj, msgspec.Struct):
+                    return reduce_struct(obj)
         elif isinstance(obj, _CACHED) and not _is_importable(obj.__wrapped__):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         elif isinstance(obj, typing.NewType) and not _is_importable(obj):

@@ -19,3 +19,12 @@ def start_process(module: str, theirs: socket.socket) -> subprocess.Popen[bytes]
     )
     theirs.close()
     return process
+
+
+def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Its exit code; one that is not gone in time is killed."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

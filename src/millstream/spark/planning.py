@@ -8,9 +8,7 @@ import pickle
 import secrets
 import shutil
 import socket
-import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +27,7 @@ from millstream.mill.channel import Channel, Closed
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import Ended
 from millstream.mill.noted import NoteTaker
-from millstream.spark.beside import start_process
+from millstream.spark.beside import start_process, wait_or_kill
 from millstream.timestamp import Timestamp
 
 T = TypeVar("T")
@@ -123,9 +121,8 @@ class Planning:
         """An answer; what was said before is heard by then, and every commit before it is in `ledger`."""
         number = next(self._numbers)
         self._send(said.Ask(number, question))
-        deadline = time.monotonic() + timeout
         with self._answered:
-            self._answered.wait_for(lambda: number in self._answers or self.ended.is_set(), max(0.0, deadline - time.monotonic()))
+            self._answered.wait_for(lambda: number in self._answers or self.ended.is_set(), timeout)
             if number in self._answers:
                 return self._answers.pop(number)
         raise self.error or TimeoutError("the planner does not answer")
@@ -145,11 +142,7 @@ class Planning:
         self._closing = True
         self._over(None)
         self._channel.close()
-        try:
-            self.process.wait(END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        wait_or_kill(self.process, END_TIMEOUT)
         if self.address.startswith("unix:"):  # one that was killed leaves its socket
             shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)
 
@@ -206,11 +199,7 @@ class Planning:
             self._answered.notify_all()
 
     def _died(self) -> ProcessDied:
-        try:
-            code = self.process.wait(END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+        code = wait_or_kill(self.process, END_TIMEOUT)
         perhaps = ", perhaps killed for lack of memory" if code == -9 else ""
         return ProcessDied(f"the planner's process died (exit code {code}{perhaps}); start the run again, and it goes on where it was")
 

@@ -19,7 +19,7 @@ from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
 from millstream.mill.channel import Channel, Closed
 from millstream.shipping.pickler import pickled
-from millstream.spark.beside import start_process
+from millstream.spark.beside import start_process, wait_or_kill
 from millstream.spark.milling import Journal
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
@@ -123,11 +123,7 @@ class Writer:
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
-            try:
-                self._process.wait(5.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            wait_or_kill(self._process, 5.0)
 
     # The process.
 
