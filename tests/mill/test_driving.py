@@ -14,27 +14,21 @@ import pytest
 
 import millstream as ms
 from millstream.core.graph import Graph, compile_topology
-from millstream.core.lanes import Lanes
 from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger
-from millstream.core.parts import NO_LANE, Columns
-from millstream.core.route import Dealer
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.opening import claim
-from millstream.journal.segments import SegmentWriter
 from millstream.mill.actions import Action, Fed, Moment, Settings
 from millstream.mill.beginning import plant_of
 from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
 from millstream.mill.driving import Ended, PlannerThread
-from millstream.mill.messages import GoAway, Join, Report, Run, ToLane, Welcome, decode_to_lane, encode_message
+from millstream.mill.messages import GoAway, Join, Report, Run, Welcome, encode_message
 from millstream.mill.planner import Planner, first_commit
 from millstream.timestamp import Timestamp
 from tests.conformance.scenes import Obedient, at, inject
 from tests.mill.desk import graph_of
+from tests.mill.spoken import BUCKETS, PATIENCE, fed_of, hear, join
 from tests.waiting import wait_until
-
-PATIENCE = 30.0
-BUCKETS = 2
 
 
 class House:
@@ -67,18 +61,12 @@ class House:
         return thread
 
     def lane(self, attempt: int = 1, state: Checkpoint | None = None) -> Channel:
-        channel = connect(self.listener.address, self.secret)
+        channel = join(self.listener.address, self.secret, attempt=attempt, state=state)
         self.channels.append(channel)
-        channel.send(encode_message(Join(0, attempt, state or Checkpoint(), "here")))
         return channel
 
-    def fed(self, position: int = 1) -> Fed:
-        writer = SegmentWriter(self.commits.disk, "values", lambda: uuid.uuid4().hex)
-        columns = Columns(["k"], [b"{}"], [at(1)], [position])
-        dealt = Dealer(self.graph, Lanes(BUCKETS, 1)).deal("events", "events", 0, columns, lane=NO_LANE)
-        frame = writer.append(dealt, lane=NO_LANE)
-        writer.close()
-        return Fed("events", [frame], {}, 1, position=position)
+    def fed(self) -> Fed:
+        return fed_of(self.commits.disk, self.graph)
 
     def close(self) -> None:
         for thread in self.threads:
@@ -108,12 +96,6 @@ def ask(thread: PlannerThread) -> None:
 
     thread.tell(event)
     wait_until(lambda: heard.is_set() or thread.ended.is_set(), PATIENCE)
-
-
-def hear(channel: Channel) -> ToLane:
-    message = channel.receive(PATIENCE)
-    assert message is not None
-    return decode_to_lane(message)
 
 
 def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: House) -> None:

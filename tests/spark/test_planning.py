@@ -9,35 +9,29 @@ import socket
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from millstream.core.lanes import Lanes
 from millstream.core.ledger import Checkpoint, Commit, Identity
-from millstream.core.parts import NO_LANE, Columns
-from millstream.core.route import Dealer
 from millstream.errors import LogError, MillstreamError
 from millstream.journal.errors import Missing
 from millstream.journal.notes import Note, Notes
-from millstream.journal.segments import SegmentWriter, segment_path
+from millstream.journal.segments import segment_path
 from millstream.log.folder import Folder, Pinned
 from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed, connect
 from millstream.mill.driver_messages import Question, Seats, SeatSeen
 from millstream.mill.driving import Ended, wall_clock
-from millstream.mill.messages import GoAway, Join, Noted, Report, Run, ToLane, Welcome, decode_to_lane, encode_message
+from millstream.mill.messages import GoAway, Noted, Report, Run, Welcome, encode_message
 from millstream.spark.milling import Journal
 from millstream.spark.planning import Planning
 from tests.conformance.scenes import at
 from tests.mill.desk import graph_of
+from tests.mill.spoken import BUCKETS, PATIENCE, fed_of, hear, join
 from tests.waiting import wait_until
-
-PATIENCE = 30.0
-BUCKETS = 2
 
 
 class Site:
@@ -63,19 +57,13 @@ class Site:
         self.made.append(planner)
         return planner
 
-    def lane(self, planner: Planning, state: Checkpoint | None = None, attempt: int = 1) -> Channel:
-        channel = connect(planner.address, planner.secret)
+    def lane(self, planner: Planning, state: Checkpoint | None = None) -> Channel:
+        channel = join(planner.address, planner.secret, state=state)
         self.channels.append(channel)
-        channel.send(encode_message(Join(0, attempt, state or Checkpoint(), "here")))
         return channel
 
-    def fed(self, position: int = 1) -> Fed:
-        writer = SegmentWriter(self.journal.disk, "values", lambda: uuid.uuid4().hex)
-        columns = Columns(["k"], [b"{}"], [at(1)], [position])
-        dealt = Dealer(self.graph, Lanes(BUCKETS, 1)).deal("events", "events", 0, columns, lane=NO_LANE)
-        frame = writer.append(dealt, lane=NO_LANE)
-        writer.close()
-        return Fed("events", [frame], {}, 1, position=position)
+    def fed(self) -> Fed:
+        return fed_of(self.journal.disk, self.graph)
 
     def close(self) -> None:
         for planner in self.made:
@@ -89,12 +77,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path / "mill")
     yield made
     made.close()
-
-
-def hear(channel: Channel) -> ToLane:
-    message = channel.receive(PATIENCE)
-    assert message is not None
-    return decode_to_lane(message)
 
 
 def seats(planner: Planning) -> Seats:
