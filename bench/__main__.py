@@ -16,27 +16,30 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=None, help="for counts, rows and epoch: so many, in place of their own numbers")
     parser.add_argument("--limit", type=float, default=1_200, help="seconds that a contestant has")
     parser.add_argument("--epochs", type=int, default=100_000, help="for epoch: how old the old journal is")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for latency: of each of three rounds; for flat: in all")
-    told = parser.parse_args()
-    wanted = told.what or ALL
+    parser.add_argument("--seconds", type=float, default=300.0, help="for latency: of each round; for flat: in all")
+    parser.add_argument("--only", default="", help="for latency: the first case, and those with this in their name, such as records/s")
+    parser.add_argument("--rounds", type=int, default=3, help="for latency")
+    arguments = parser.parse_args()
+    wanted = arguments.what or ALL
     if "counts" in wanted:
-        counts.compare(records=told.records, keys=counts.KEYS if told.keys is None else [told.keys], limit=told.limit)
+        counts.compare(records=arguments.records, keys=counts.KEYS if arguments.keys is None else [arguments.keys], limit=arguments.limit)
     if "rows" in wanted:
-        rows.main(told.keys or 100_000)
+        rows.main(arguments.keys or 100_000)
     if "writer" in wanted:
         writer.main()
     if "epoch" in wanted:
-        epoch.main(told.epochs, told.keys or 100_000)
+        epoch.main(arguments.epochs, arguments.keys or 100_000)
     if "recovery" in wanted:
         recovery.main()
     if "latency" in wanted:
-        latency.main(seconds=told.seconds)
+        cases = [name for name in latency.CASES if name == latency.PLAIN or arguments.only in name]
+        latency.main(seconds=arguments.seconds, rounds=arguments.rounds, cases=cases)
     if "idle" in wanted:
         idle.main()
     if "memory" in wanted:
         memory.main()
     if "flat" in wanted:
-        flat.main(told.seconds)
+        flat.main(arguments.seconds)
 
 
 if __name__ == "__main__":

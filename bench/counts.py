@@ -280,8 +280,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("contestant")
     parser.add_argument("base", type=Path)
-    told = parser.parse_args()
-    print(CONTESTANTS[told.contestant](told.base))
+    arguments = parser.parse_args()
+    print(CONTESTANTS[arguments.contestant](arguments.base))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ from millstream.journal.disk import LocalAppending, LocalDisk
 from millstream.journal.opening import claim
 from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
 from millstream.mill.actions import Action, Fed, Fold, Moment, Remove, Send, Settings, Write
+from millstream.mill.beginning import first_commit
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
 from millstream.mill.messages import Report, Returned
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.planner import Planner
 
 NOON = 1_790_000_000_000_000
 TURNS = 60

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 SETTLE = 20.0  # seconds until the JVM has done its compiling
-WATCH = 30.0
+WATCH_SECONDS = 30.0
 
 
 def main() -> None:
@@ -26,9 +26,9 @@ def main() -> None:
                 time.sleep(0.2)
             time.sleep(SETTLE)
             before = _used()
-            time.sleep(WATCH)
+            time.sleep(WATCH_SECONDS)
             used = _used() - before
-        print(f"idle: {100 * used / WATCH:.1f} % of a core, all processes together")
+        print(f"idle: {100 * used / WATCH_SECONDS:.1f} % of a core, all processes together")
 
 
 def _used() -> float:

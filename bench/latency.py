@@ -250,9 +250,9 @@ if __name__ == "__main__":
     parser.add_argument("what")
     parser.add_argument("seconds", type=float)
     parser.add_argument("more", nargs="*")
-    told = parser.parse_args()
-    if told.what == "bare":
-        print(json.dumps(bare(told.base, told.seconds)))
+    arguments = parser.parse_args()
+    if arguments.what == "bare":
+        print(json.dumps(bare(arguments.base, arguments.seconds)))
     else:
-        rate, hops, busy = told.more
-        print(json.dumps(ours(told.base, told.seconds, int(rate), int(hops), float(busy))))
+        rate, hops, busy = arguments.more
+        print(json.dumps(ours(arguments.base, arguments.seconds, int(rate), int(hops), float(busy))))

@@ -39,9 +39,9 @@ def work(base: Path, rows: int) -> None:
     def take(step: int, records: list[ms.Record[int]]) -> None:
         newest = max(record.value for record in records)
         if newest >= rows:
-            told = base / "told.tmp"
-            told.write_text(f"{newest} {time.time()}")
-            told.replace(base / "told")
+            progress = base / "progress.tmp"
+            progress.write_text(f"{newest} {time.time()}")
+            progress.replace(base / "progress")
 
     noon = 1_790_000_000_000_000
     topology = ms.Topology("recovery")
@@ -65,8 +65,8 @@ def _start(base: Path, rows: int) -> subprocess.Popen[bytes]:
 def _wait(base: Path, after: float) -> float:
     """When a record was delivered that was made after this moment."""
     while True:
-        if (base / "told").exists():
-            _, when = (base / "told").read_text().split()
+        if (base / "progress").exists():
+            _, when = (base / "progress").read_text().split()
             if float(when) > after:
                 return float(when)
         time.sleep(0.01)
@@ -93,5 +93,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("base", type=Path)
     parser.add_argument("rows", type=int)
-    told = parser.parse_args()
-    work(told.base, told.rows)
+    arguments = parser.parse_args()
+    work(arguments.base, arguments.rows)

@@ -70,7 +70,7 @@ class Sessions(ms.Computation[list[Session]]):
         self.state = sorted([*apart, joined], key=lambda session: session.last)
         oldest = self.state[0].last
         self.set_timer("gap", at=oldest + gap, hold=oldest)
-        self.set_timer("patience", at=self.now + 2 * ms.HOUR, clock=ms.Clock.WALL)
+        self.set_timer("timeout", at=self.now + 2 * ms.HOUR, clock=ms.Clock.WALL)
 
 
 KINDS: dict[str, Callable[[], ms.Computation]] = {"counter": Counter, "sessions": Sessions}

@@ -22,12 +22,12 @@ from millstream.journal.disk import LocalDisk
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.log.history import History
 from millstream.log.rows import Rows
-from millstream.log.snapshot import Snapshot
+from millstream.log.snapshot import LogSnapshot
 from millstream.log.upkeep import Upkeep
 from millstream.targets.lacking import Epoch
 from millstream.timestamp import Timestamp
 from millstream.writer.log_output import LOG, LogOutput
-from millstream.writer.machine import Write
+from millstream.writer.machine import WriteParts
 from millstream.writer.performing import Done, perform
 
 YOUNG, OLD, SAMPLE = 200, 3_000, 200  # entries of a log; how many of each are measured
@@ -90,7 +90,7 @@ class Aged:
 
     def open(self) -> None:
         History(self._disk, now=_now).position()
-        Snapshot(self._disk)
+        LogSnapshot(self._disk)
 
 
 def _now() -> Timestamp:
@@ -118,7 +118,7 @@ def _compare(folder: Path, per_part: int) -> None:
         position = output.position()
         # The table must go on from epoch to epoch: the same parts come again under later numbers.
         later = [Epoch(epoch.number + turn * len(epochs), epoch.places) for epoch in epochs]
-        write = Write(LOG, position, later, later[-1].number)
+        write = WriteParts(LOG, position, later, later[-1].number)
         ours.append(_timed(lambda write=write: _check(perform(write, output, reader, history.disk))))  # type: ignore[misc]
     took, alone, count = statistics.median(ours), statistics.median(theirs), len(rows)
     print(

@@ -13,7 +13,7 @@ import millstream as ms
 from millstream.spark.datasource import SOURCES
 from millstream.spark.session import session_for
 
-PATIENCE = 240.0  # seconds; a bound, never an expectation
+TIMEOUT = 240.0  # seconds; a bound, never an expectation
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def drained(spark: SparkSession, at: Path) -> Callable[..., ms.Run]:
         options = {"lanes": 1, "buckets": 4, **options}
         found = ms.start(topology, at=folder, spark=spark, until=ms.DRAINED, options=ms.Options(**options))
         try:
-            assert found.wait(PATIENCE), found.status()
+            assert found.wait(TIMEOUT), found.status()
         except ms.RunFailed as error:
             print(error.details[-6000:])
             raise

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from millstream.core.epoch import Tally
 from millstream.core.graph import Graph
-from millstream.core.ledger import Ledger, Source
+from millstream.core.ledger import Ledger, SourceProgress
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
 
 Id = tuple[str, int, int]  # origin, major, minor; of a production: stream, epoch, and bucket << 40 with the place within the bucket
@@ -53,7 +53,7 @@ class Visible:
     """All that anybody can find between two epochs."""
 
     ledger: Ledger  # counts, low watermarks, what the buckets last said
-    sources: Mapping[str, Source]  # with what they have beyond the last commit
+    sources: Mapping[str, SourceProgress]  # with what they have beyond the last commit
     rows: Mapping[tuple[str, str], Any]  # state and timers, by computation and key
     records: Mapping[str, Sequence[Any]]  # of each stream
     waiting: Sequence[Any]  # in the order in which it will be delivered
@@ -65,7 +65,7 @@ class Row:
 
     computation: str
     key: str
-    told: Mapping[str, int]
+    in_state: Mapping[str, int]
     timers: Mapping[str, int]
 
 
@@ -94,7 +94,7 @@ class Broken(AssertionError):
 
 def conservation(graph: Graph, epoch: Epoch) -> None:
     """No record is lost and none is made up: what came on the streams that a computation reads was received or still waits,
-    and what was received was applied, dropped, diverted or buried."""
+    and what was received was applied, dropped, diverted or dead."""
     waiting = Counter(given.computation for given in epoch.waiting)
     for name, node in graph.nodes.items():
         tally = epoch.ledger.tallies.get(name, Tally())
@@ -104,7 +104,7 @@ def conservation(graph: Graph, epoch: Epoch) -> None:
         if came != tally.received + waiting[name]:
             raise Broken(conservation, f"{came} records came for {name!r}; it received {tally.received}, and {waiting[name]} wait")
     for stream in graph.streams:
-        source = epoch.ledger.sources.get(stream, Source())
+        source = epoch.ledger.sources.get(stream, SourceProgress())
         counted = source.injected if stream in graph.injections else epoch.ledger.produced.get(stream, 0)
         if counted != epoch.arrived.get(stream, 0):
             raise Broken(conservation, f"{stream!r} has other records than the ledger counts")
@@ -139,11 +139,11 @@ def same_bytes_for_the_same_id(first: Iterable[Logged], again: Iterable[Logged])
             raise Broken(same_bytes_for_the_same_id, f"{record} became {later.get(record.id)}")
 
 
-def one_epoch_a_row(rows: Iterable[Row]) -> None:
+def one_epoch_per_row(rows: Iterable[Row]) -> None:
     """State and timers of a key are from the same epoch. The probe keeps in its state which timers it has, so both must agree."""
     for row in rows:
-        if row.told != row.timers:
-            raise Broken(one_epoch_a_row, f"{row.computation!r}, key {row.key!r}: told {row.told}, has {row.timers}")
+        if row.in_state != row.timers:
+            raise Broken(one_epoch_per_row, f"{row.computation!r}, key {row.key!r}: told {row.in_state}, has {row.timers}")
 
 
 def low_watermarks_monotone(before: Ledger, after: Ledger) -> None:
@@ -156,6 +156,16 @@ def low_watermarks_monotone(before: Ledger, after: Ledger) -> None:
     for name, promise in before.promises.items():
         if after.promises.get(name, START_OF_TIME) < promise:
             raise Broken(low_watermarks_monotone, f"the promise of {name!r} went back to {after.promises.get(name)}")
+
+
+def outputs_move_back_only_for_cause(before: Epoch, after: Epoch) -> None:
+    """An output low watermark bounds what is on its way out. A late record takes it back, and so does a hold set before it;
+    nothing else does. Its readers' own do not follow: `low_watermarks_monotone`."""
+    for name in before.ledger.low_watermarks:
+        (input, was), now = _both(before.ledger, name), _both(after.ledger, name)[1]
+        late = [given.record.timestamp for given in after.taken if given.computation == name and given.record.timestamp < input]
+        if now < min(was, _held(before.ledger, name), *late):
+            raise Broken(outputs_move_back_only_for_cause, f"that of {name!r} went back from {was} to {now}")
 
 
 def low_watermarks_below_pending_work(graph: Graph, before: Epoch, after: Epoch) -> None:
@@ -261,8 +271,9 @@ INVARIANTS: tuple[Callable[..., None], ...] = (
     state_equals_fold,
     productions_unique_and_gap_free,
     same_bytes_for_the_same_id,
-    one_epoch_a_row,
+    one_epoch_per_row,
     low_watermarks_monotone,
+    outputs_move_back_only_for_cause,
     low_watermarks_below_pending_work,
     timers_in_order,
     every_timer_once,
@@ -287,6 +298,7 @@ class Watch:
         before, after = self.last.ledger, epoch.ledger
         contiguous_ledger(before, after)
         low_watermarks_monotone(before, after)
+        outputs_move_back_only_for_cause(self.last, epoch)
         low_watermarks_below_pending_work(self._graph, self.last, epoch)
         conservation(self._graph, epoch)
         productions_unique_and_gap_free(after.number, epoch.made)

@@ -34,11 +34,13 @@ CLICKS = 200
 
 
 class Input:
-    """What the program reads: files of clicks, and a file of views that grows. Event time goes on with every record."""
+    """What the program reads: files of clicks, those that Spark reads, and a file of views that grows. Event time goes on with
+    every record."""
 
     def __init__(self, base: Path, seed: int) -> None:
         self._base, self._chance = base, random.Random(seed)
-        (base / "clicks").mkdir(parents=True)
+        for folder in ("clicks", "frames"):
+            (base / folder).mkdir(parents=True)
         (base / "views.jsonl").touch()
         self.files = self.views = 0
 
@@ -46,10 +48,14 @@ class Input:
         """A file that appears whole, with a disorder of a few seconds and no late records."""
         first = self.files * CLICKS
         lines = [self._line((first + n) * 0.1 + self._chance.uniform(0, 4)) for n in range(count)]
-        aside = self._base / "clicks" / f".{self.files}.tmp"
-        aside.write_text("".join(lines))
-        aside.rename(self._base / "clicks" / f"{self.files:06d}.jsonl")
+        self._appear("clicks", lines)
+        self._appear("frames", lines[: count // 4])
         self.files += 1
+
+    def _appear(self, folder: str, lines: list[str]) -> None:
+        aside = self._base / folder / f".{self.files}.tmp"
+        aside.write_text("".join(lines))
+        aside.rename(self._base / folder / f"{self.files:06d}.jsonl")
 
     def add_views(self, count: int = VIEWS) -> None:
         """In the order of time, so that there is one way only to number them."""
@@ -120,8 +126,8 @@ def expected(base: Path) -> Results:
     seen: dict[str, list[str]] = defaultdict(list)
     for view in views:
         seen[view.user].append(_text(Seen(view.page, len(seen[view.user]) + 1), int(ms.to_timestamp(view.at))))
-    told = Counter(f"{user} {_text(Visits(page, count), end)}" for (user, page, end), count in visits.items())
-    return Results(told, totals, seen)
+    answered = Counter(f"{user} {_text(Visits(page, count), end)}" for (user, page, end), count in visits.items())
+    return Results(answered, totals, seen)
 
 
 def delivered(base: Path) -> Results:
@@ -158,10 +164,15 @@ def check(base: Path) -> int:
     assert have.seen == want.seen
     assert have.visits == want.visits
     assert have.totals == want.totals
+    frames = _check_frames(base)
     status = status_of(base / "run")
     clicks = sum(len(file.read_bytes().splitlines()) for file in (base / "clicks").glob("*.jsonl"))
     views = sum(map(len, want.seen.values()))
-    assert {name: injector.injected for name, injector in status.injectors.items()} == {"clicks": clicks, "views": views}
+    assert {name: injector.injected for name, injector in status.injectors.items()} == {
+        "clicks": clicks,
+        "views": views,
+        "frames": frames,
+    }
     tallies = {name: computation.tally for name, computation in status.computations.items()}
     assert all(tally.received == tally.applied for tally in tallies.values()), tallies
     pages = sum(map(len, want.totals.values()))
@@ -170,6 +181,7 @@ def check(base: Path) -> int:
         "per-page": pages,
         "growing": 0,
         "numbered": 0,
+        "counted": 0,
     }
     log = DeltaTable(str(base / "run" / "log")).to_pyarrow_table(columns=["stream", "origin", "major", "minor"]).to_pylist()
     assert len({tuple(row.values()) for row in log}) == len(log), "the log has a record twice"
@@ -180,8 +192,22 @@ def check(base: Path) -> int:
         "per-user.visits": want.visits.total(),
         "per-page.clicks": pages,
         "growing.totals": pages,
+        "frames": frames,
+        "counted.counts": frames,
     }
     return status.epoch
+
+
+def _check_frames(base: Path) -> int:
+    """What Spark has read is counted without a gap; returns how much that is."""
+    lines = [line for file in (base / "frames").glob("*.jsonl") for line in file.read_bytes().splitlines()]
+    want = Counter(msgspec.json.decode(line, type=Click).user for line in lines)
+    rows = DeltaTable(str(base / "out" / "counts")).to_pyarrow_table().to_pylist()
+    _unique("counts", [row["id"] for row in rows])
+    assert Counter((row["key"], row["value"]) for row in rows) == Counter(
+        (user, n + 1) for user, count in want.items() for n in range(count)
+    )
+    return len(lines)
 
 
 # Runs and what befalls them.
@@ -217,13 +243,13 @@ def in_turn(*points: str) -> list[Fault]:
 
 def environment(base: Path, faults: Sequence[Fault]) -> dict[str, str]:
     (base / "fired").mkdir(exist_ok=True)
-    told = {
+    plan = {
         "folder": str(base / "run"),
         "fired": str(base / "fired"),
         "root": str(base / "root"),
         "faults": [{"point": fault.point, "deed": fault.deed, "after": fault.after, "skip": fault.skip} for fault in faults],
     }
-    return {"MILLSTREAM_FAULTS": json.dumps(told), **sabotaged()}
+    return {"MILLSTREAM_FAULTS": json.dumps(plan), **sabotaged()}
 
 
 def start(
@@ -241,13 +267,13 @@ def run_to_the_end(base: Path, *, seconds: float = 180.0) -> None:
     """The last run, with nobody to harm it."""
     process = start(base, last=True)
     try:
-        assert process.wait(seconds) == 0, words_of(base)
+        assert process.wait(seconds) == 0, output_of(base)
     finally:
         if process.poll() is None:
             kill_tree(process)
 
 
-def words_of(base: Path, log: str = "run.log") -> str:
+def output_of(base: Path, log: str = "run.log") -> str:
     """What a run said last."""
     return (base / log).read_text()[-4000:]
 
@@ -258,7 +284,7 @@ def answers(base: Path, process: subprocess.Popen[bytes], *, seconds: float = 12
     newest = max((int(file.stem) for file in folder.iterdir()), default=-1) if folder.exists() else -1
     following = folder / f"{newest + 1:09d}"
     wait_until(lambda: process.poll() is not None or following.exists(), seconds)
-    assert process.poll() is None, words_of(base)
+    assert process.poll() is None, output_of(base)
 
 
 def processes(process: subprocess.Popen[bytes], kind: str) -> list[psutil.Process]:

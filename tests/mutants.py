@@ -15,9 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutations import MUTANTS, Mutant
+from tests.mutations import CORE, Mutant
+from tests.mutations_of_edges import EDGES
 
 ROOT = Path(__file__).parent.parent
+
+MUTANTS = [*CORE, *EDGES]
 
 
 def sound() -> None:

@@ -64,14 +64,34 @@ CORE = [
         "max((mark.complete for mark in active)",
         LOW_WATERMARK,
     ),
+    Mutant(
+        "leave low watermarks behind a changed one as they were",
+        "core/low_watermark.py",
+        "            changed += behind\n",
+        "            break\n",
+        LOW_WATERMARK,
+    ),
+    Mutant(
+        "take low watermarks of an epoch that was not committed as known",
+        "core/low_watermark.py",
+        "for name in {**dict.fromkeys(self._ahead), **bounds}",
+        "for name in bounds",
+        LOW_WATERMARK,
+    ),
     Mutant("take a mark back", "core/planning.py", "upto if old is None else advance(old.complete, upto)", "upto", LOW_WATERMARK),
     # Planning.
-    Mutant("forget what waits", "core/planning.py", "undelivered=undelivered.get(name, END_OF_TIME)", "undelivered=END_OF_TIME", PLANNING),
+    Mutant(
+        "forget what waits",
+        "core/low_watermark.py",
+        "undelivered=known.undelivered.get(name, END_OF_TIME)",
+        "undelivered=END_OF_TIME",
+        PLANNING,
+    ),
     Mutant("let the clock go back", "core/planning.py", "now = max(ledger.now, clock)", "now = clock", PLANNING),
     Mutant("give parts to a lane that is away", "core/planning.py", "if place[0] in here}", "if True}", PLANNING),
     Mutant(
         "plan timers of a lane that is away",
-        "core/planning.py",
+        "core/standing.py",
         " and lanes.of_bucket[b] in here]",
         "]",
         PLANNING,
@@ -79,8 +99,8 @@ CORE = [
     Mutant(
         "tell the end of the input again and again",
         "core/planning.py",
-        "over = ended(low_watermarks) and not low",
-        "over = ended(low_watermarks) or not low",
+        "over = ended(low_watermarks) and bool(moved)",
+        "over = ended(low_watermarks)",
         PLANNING,
     ),
     Mutant(
@@ -135,8 +155,8 @@ CORE = [
     Mutant(
         "keep the records of before for a reader that came later",
         "core/ledger.py",
-        "not r.rekeyed and r.since <= number",
-        "not r.rekeyed",
+        "return since is not None and since <= number",
+        "return since is not None",
         LEDGER,
     ),
     Mutant(
@@ -297,69 +317,3 @@ CORE = [
         "tests/core/test_driver.py",
     ),
 ]
-SHIPPING = "tests/shipping"
-EDGES = [
-    # What travels.
-    Mutant(
-        "a value that is one of a kind travels as a copy",
-        "shipping/pickler.py",
-        "        if place is not None:\n            return _found, place\n",
-        "",
-        SHIPPING,
-    ),
-    Mutant(
-        "a Struct travels as its attributes",
-        "shipping/pickler.py",
-        "                if issubclass(obj, msgspec.Struct):",
-        "                if False:",
-        SHIPPING,
-    ),
-    Mutant("names inside a type stay text", "core/codec.py", "if _has_text(hint)}", "if isinstance(hint, str)}", SHIPPING),
-    Mutant("the driver runs what was not shipped", "testing/driver.py", "if ship else self._graph", "if False else self._graph", SHIPPING),
-    # Copies of a folder.
-    Mutant(
-        "files that are ahead are not looked for",
-        "targets/files.py",
-        "        self._check_not_ahead()\n",
-        "",
-        "tests/targets/test_files.py",
-    ),
-    Mutant(
-        "a delivery that begins anew goes on",
-        "spark/milling.py",
-        "            forget_steps(self._folder.delivery(name))\n",
-        "            pass\n",
-        "tests/targets/test_checks.py",
-    ),
-    Mutant(
-        "the ledger keeps how far a delivery was that begins anew",
-        "mill/planner.py",
-        " if name not in plant.deliveries or name in anew}",
-        " if name not in plant.deliveries}",
-        "tests/targets/test_checks.py",
-    ),
-    # A new computation.
-    Mutant(
-        "a new computation begins with the epoch before it",
-        "mill/planner.py",
-        "readers=readers_of(outline, ledger.readers, since=number + 1)",
-        "readers=readers_of(outline, ledger.readers, since=number - 1)",
-        "tests/mill/test_planner.py",
-    ),
-    # The planner's process.
-    Mutant(
-        "nobody tells the planner that it is not heard",
-        "spark/planning.py",
-        "            self._channel.close()  # or whoever waits for these notes would wait for ever\n",
-        "",
-        "tests/spark/test_planning.py",
-    ),
-    Mutant(
-        "a note is fed again before a commit has taken it",
-        "mill/noted.py",
-        "                self._fed[injector] = taken\n",
-        "",
-        "tests/mill/test_noted.py",
-    ),
-]
-MUTANTS = [*CORE, *EDGES]

@@ -1,6 +1,6 @@
 """A program of a user's, complete in itself: clicks and views counted by user, by page and since the beginning, exactly once.
 
-It reads files, and follows a file of lines as a source that pushes would; it delivers to every kind of target.
+It reads files, lets Spark read others, and follows a file of lines as a source that pushes would; it delivers to every kind of target.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -97,6 +98,16 @@ class Numbered(ms.Computation[int]):
         self.seen.produce(Seen(record.value.page, self.state), timestamp=record.timestamp)
 
 
+class Counted(ms.Computation[int]):
+    """How many clicks of a user Spark has read."""
+
+    counts: ms.Output[int]
+
+    def process_record(self, record: ms.Record[Click]) -> None:
+        self.state += 1
+        self.counts.produce(self.state, timestamp=record.timestamp)
+
+
 def follow(lines: Path, *, ends: bool) -> Callable[[int], Iterator[Click]]:
     """The lines of a file from a position on, and what is added to it. A source that can be asked again."""
 
@@ -118,6 +129,11 @@ def follow(lines: Path, *, ends: bool) -> Callable[[int], Iterator[Click]]:
     return values
 
 
+def frames_of(folder: Path) -> Callable[[Any], Any]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return lambda spark: spark.readStream.schema("user string, page string, at timestamp").json(f"file://{folder}")
+
+
 def tell(folder: Path) -> Callable[[int, list[ms.Record[Seen]]], None]:
     """A target without a transaction: a file a step. One that is repeated is the same, or it says so."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,12 +151,14 @@ def tell(folder: Path) -> Callable[[int, list[ms.Record[Seen]]], None]:
 
 
 def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
-    """Four computations, keyed by user and by page. Nothing in it depends on how records fall into epochs."""
+    """Five computations, keyed by user and by page. Nothing in it depends on how records fall into epochs."""
     topology, out = ms.Topology("clicks"), base / "out"
     usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(5 * ms.SECOND)}
     clicks = topology.inject("clicks", ms.files(f"{base}/clicks/*.jsonl", Click, bounded=ends), **usual)  # type: ignore[arg-type]
     views = topology.inject("views", ms.values(follow(base / "views.jsonl", ends=ends), Click), **usual)  # type: ignore[arg-type]
-    per_user, per_page, growing, numbered = PerUser(), PerPage(), Growing(), Numbered()
+    frames = topology.inject("frames", ms.dataframe(frames_of(base / "frames"), Click), **usual)  # type: ignore[arg-type]
+    per_user, per_page, growing, numbered, counted = PerUser(), PerPage(), Growing(), Numbered(), Counted()
+    topology.compute("counted", counted).reads(frames)
     topology.compute("per-user", per_user).reads(clicks, views)
     topology.compute("per-page", per_page).reads(per_user.visits.by(lambda visits: visits.page))
     topology.compute("growing", growing).reads(per_page.clicks)
@@ -148,6 +166,7 @@ def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
     often = 200 * ms.MILLISECOND
     topology.deliver("visits", per_user.visits, ms.delta(str(out / "visits"), every=often))
     topology.deliver("totals", growing.totals, ms.to_files(str(out / "totals"), every=often))
+    topology.deliver("counts", counted.counts, ms.delta(str(out / "counts"), every=often))
     topology.deliver("seen", numbered.seen, ms.function(tell(out / "seen")))
     return topology
 
@@ -174,13 +193,16 @@ def main() -> None:
     parser.add_argument("base", type=Path)
     parser.add_argument("--last", action="store_true", help="to the end of what there is, and then it has ended")
     parser.add_argument("--roomy", action="store_true", help="much may wait before sources are read no further")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     often()
-    topology, at = topology_of(told.base, ends=told.last), told.base / "run"
-    if told.last:
-        ms.run(topology, at=at, until=ms.DRAINED, options=LARGE)
+    topology, at = topology_of(arguments.base, ends=arguments.last), arguments.base / "run"
+    if arguments.last:
+        with ms.start(topology, at=at, options=LARGE) as run:
+            while not all(run.status().injectors[name].finished for name in ("clicks", "views")) and not run.wait(0.1):
+                pass
+            run.drain()
     else:
-        ms.run(topology, at=at, options=LARGE if told.roomy else SMALL)
+        ms.run(topology, at=at, options=LARGE if arguments.roomy else SMALL)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ from pathlib import Path
 import psutil
 
 import millstream as ms
-from tests.kills import Input, answers, check, expected, feeding, kill_tree, processes, run_to_the_end, start, words_of
+from tests.kills import Input, answers, check, expected, feeding, kill_tree, output_of, processes, run_to_the_end, start
 from tests.waiting import wait_until
 
 ENDS = {"all": 60, "driver": 20, "planner": 20, "java": 5}  # what a run does not survive, and how often it is chosen
-LAST_WORDS = {"planner": "the planner's process died (exit code -9", "java": "Spark's Java process died"}
+LAST_MESSAGE = {"planner": "the planner's process died (exit code -9", "java": "Spark's Java process died"}
 COMES_BACK = {"lane": 60, "writer": 25}
 LONGEST = 3.0  # seconds that a run is left alone after its first answer
 LOOK_EVERY = 1.0
-MOST_OF_A_LANE = 4  # kills in one run: five within a minute are too many
+MAX_KILLS_PER_LANE = 4  # kills in one run: five within a minute are too many
 
 
 @dataclass
@@ -128,7 +128,7 @@ def _one_run(base: Path, chance: random.Random, outcome: Outcome, most: int, vic
             if killed:
                 outcome.waits.setdefault(killed, []).append(time.monotonic() - since)
             _wait(process, chance.uniform(0, LONGEST))
-            choice = ENDS if of_lane >= MOST_OF_A_LANE or outcome.kills.total() + 1 >= most else ENDS | COMES_BACK
+            choice = ENDS if of_lane >= MAX_KILLS_PER_LANE or outcome.kills.total() + 1 >= most else ENDS | COMES_BACK
             killed = victims[outcome.kills.total()] if victims else chance.choices(list(choice), list(choice.values()))[0]
             of_lane += killed == "lane"
             since = time.monotonic()
@@ -154,9 +154,9 @@ def _kill(base: Path, process: subprocess.Popen[bytes], victim: str, outcome: Ou
         wait_until(lambda: bool(processes(process, victim)), 60)
         doomed = processes(process, victim)[0]
         doomed.kill()
-        if victim in LAST_WORDS:
+        if victim in LAST_MESSAGE:
             assert process.wait(60) == 1
-            assert LAST_WORDS[victim] in words_of(base)
+            assert LAST_MESSAGE[victim] in output_of(base)
     print(f"kill {outcome.kills.total()}: {victim}", flush=True)
 
 
@@ -174,10 +174,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--kills", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    told = parser.parse_args()
-    print(f"seed {told.seed}")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        print(soak(Path(folder), seconds=told.seconds, kills=told.kills, seed=told.seed))
+        print(soak(Path(folder), seconds=arguments.seconds, kills=arguments.kills, seed=arguments.seed))
 
 
 if __name__ == "__main__":

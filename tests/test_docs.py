@@ -112,6 +112,29 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(there), f"{there.name} has no heading {anchor}"
 
 
+def test_the_guide_has_every_field_of_the_status() -> None:
+    from millstream.core.epoch import Tally
+    from millstream.log.status import ComputationStatus, InjectorStatus, Status, StreamStatus
+
+    text = (ROOT / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
+    titles: dict[str, Any] = {
+        "`ms.Status`": Status,
+        "of an injector": InjectorStatus,
+        "of a computation": ComputationStatus,
+        "of a stream": StreamStatus,
+        "of a tally": Tally,
+    }
+    for title, kind in titles.items():
+        table = text[text.index(f"| {title} | |\n") :].split("\n\n")[0]
+        properties = [name for name, value in vars(kind).items() if isinstance(value, property)]
+        assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*kind.__struct_fields__, *properties], title
+
+
+def test_the_readme_lists_every_decision() -> None:
+    listed = re.findall(r"\(docs/decisions/([\w.-]+)\)", README.read_text(encoding="utf-8"))
+    assert listed == sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+
+
 # What is shown.
 
 

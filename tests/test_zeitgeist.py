@@ -240,7 +240,7 @@ def test_a_spike_does_not_become_what_is_expected() -> None:
 # The detector.
 
 
-def told(pattern: str) -> list[tuple[str, int, int, bool]]:
+def findings(pattern: str) -> list[tuple[str, int, int, bool]]:
     """What is found when 20 are forecast for every hour, and hours come as usual `.`, high `^` or low `_`."""
     zeit = zeitgeist("queries", "out")
     driver = Driver(zeit.topology)
@@ -255,25 +255,25 @@ def told(pattern: str) -> list[tuple[str, int, int, bool]]:
 
 @pytest.mark.parametrize("pattern", ["....", "..^.....", "..^^^.....^^^...", "..^_^_^_^_....", "_..._..._..._..."])
 def test_few_hours_that_differ_are_not_reported(pattern: str) -> None:
-    assert told(pattern) == []
+    assert findings(pattern) == []
 
 
 def test_a_finding_is_told_when_it_is_sure_and_when_it_is_over() -> None:
-    assert told("..^^^^^^......") == [("spike", 2, 6, False), ("spike", 2, 8, True)]
-    assert told("..____........") == [("dip", 2, 6, False), ("dip", 2, 6, True)]
+    assert findings("..^^^^^^......") == [("spike", 2, 6, False), ("spike", 2, 8, True)]
+    assert findings("..____........") == [("dip", 2, 6, False), ("dip", 2, 6, True)]
 
 
 def test_enough_hours_within_the_window_are_a_finding() -> None:
-    assert told("..^.^^.^......")[0] == ("spike", 2, 8, False)
-    assert told("..^..^^..^....") == []
+    assert findings("..^.^^.^......")[0] == ("spike", 2, 8, False)
+    assert findings("..^..^^..^....") == []
 
 
 def test_what_is_not_over_when_the_input_ends_is_told_once() -> None:
-    assert told("..^^^^^") == [("spike", 2, 6, False)]
+    assert findings("..^^^^^") == [("spike", 2, 6, False)]
 
 
 def test_a_dip_may_follow_a_spike() -> None:
-    assert [kind for kind, _, _, _ in told("..^^^^^________......")] == ["spike", "spike", "dip", "dip"]
+    assert [kind for kind, _, _, _ in findings("..^^^^^________......")] == ["spike", "spike", "dip", "dip"]
 
 
 # The score.

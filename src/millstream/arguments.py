@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import enum
 import os
+import re
+import typing
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from millstream.errors import TopologyError
-from millstream.timestamp import Duration
+from millstream.timestamp import DAY, Duration
 
 E = TypeVar("E", bound=enum.Enum)
 
+LONGEST = 365_000 * DAY  # a timestamp that is moved by it is still one
+LONGEST_NAME = 120  # bytes: what belongs to it is in files of this name, and of some more characters
+NAME = re.compile(r"\w[\w .-]*")
+NAME_WITHOUT_DOT = re.compile(r"\w[\w -]*")
+
 
 def span(call: str, name: str, value: Any, *, least: int = 1) -> Duration:
-    """A `Duration` of at least so many microseconds."""
-    if type(value) is int and value >= least:
+    """A `Duration` of at least so many microseconds, and no more than a timestamp can be moved by."""
+    if type(value) is int and least <= value <= int(LONGEST):
         return Duration(value)
     hint = ""
+    if type(value) is int and value > int(LONGEST):
+        raise TopologyError(f"{call}({name}={value!r}): that is more than a thousand years; give a ms.Duration, such as 5 * ms.SECOND")
     if isinstance(value, timedelta):
         hint = "; ms.to_duration(...) makes one of a timedelta"
     elif isinstance(value, float):
@@ -30,9 +40,11 @@ def maybe_span(call: str, name: str, value: Any) -> Duration | None:
     return None if value is None else span(call, name, value)
 
 
-def number(call: str, name: str, value: Any, *, least: int) -> int:
+def number(call: str, name: str, value: Any, *, least: int, most: int = 1 << 60) -> int:
     if type(value) is not int or value < least:
         raise TopologyError(f"{call}({name}={value!r}): give a whole number, at least {least}")
+    if value > most:
+        raise TopologyError(f"{call}({name}={value!r}): give a whole number, at most {most}")
     return value
 
 
@@ -56,11 +68,33 @@ def path(call: str, value: Any) -> str:
     found = os.fspath(value)
     if not found:
         raise TopologyError(f"{call}({value!r}): give a path that is not empty")
+    if "\0" in found:
+        raise TopologyError(f"{call}({value!r}): give a path without the character NUL, which no file system takes")
     return found
+
+
+def name(what: str, value: Any, *, dots: bool = True) -> str:
+    """What folders and streams are called after."""
+    if not isinstance(value, str) or not (NAME if dots else NAME_WITHOUT_DOT).fullmatch(value):
+        signs = "'-', '_' and '.'" if dots else "'-' and '_'"
+        raise TopologyError(f"{what} cannot be called {value!r}; use letters, digits, spaces, {signs}")
+    if len(value.encode()) > LONGEST_NAME:
+        raise TopologyError(f"{what} cannot be called {value[:20]}…: files have its name; use at most {LONGEST_NAME} bytes")
+    return value
 
 
 def value_type(call: str, value: Any) -> Any:
     """A type, as a class or as typing writes it."""
-    if value is None or isinstance(value, str | bytes | int | float | list | dict):
+    named = hasattr(value, "__supertype__") or hasattr(value, "__value__")  # a NewType, or what `type X = ...` makes
+    if not (isinstance(value, type | TypeVar) or typing.get_origin(value) is not None or named):
         raise TopologyError(f"{call}: {value!r} is not a type; give the type of its values, such as a dataclass")
     return value
+
+
+def renaming(call: str, name: str, value: Any) -> dict[str, str]:
+    """From names to names, no two to the same."""
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) and each for pair in value.items() for each in pair):
+        raise TopologyError(f"{call}({name}={value!r}): give a dictionary from names to names")
+    if len(set(value.values())) < len(value):
+        raise TopologyError(f"{call}({name}={value!r}): two fields cannot come from one column")
+    return dict(value)

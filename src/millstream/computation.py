@@ -42,6 +42,8 @@ def output(*, name: str | None = None, keep: bool = True) -> Any:
     """
     if name is not None and (not isinstance(name, str) or not name or "." in name):
         raise TopologyError(f"output(name={name!r}): give a name without a dot; the stream is called computation.name")
+    if name is not None:
+        arguments.name("an output", name, dots=False)
     return Named(name, arguments.flag("output", "keep", keep))
 
 
@@ -154,7 +156,7 @@ class Computation(ABC, Generic[S]):
         raise TopologyError(f"{type(self).__name__} has encode_state but no decode_state; define both")
 
     def set_timer(self, tag: str, at: Timestamp, *, clock: Clock = Clock.LOW_WATERMARK, hold: Timestamp | None = None) -> None:
-        """One timer a tag: setting it again replaces it. A low-watermark timer holds `at` unless told an earlier `hold`."""
+        """One timer a tag: setting it again replaces it. A low-watermark timer holds `at`, or an earlier `hold` if given one."""
         self._lent("set_timer").set_timer(tag, at, clock, hold)
 
     def cancel_timer(self, tag: str) -> None:

@@ -74,7 +74,7 @@ def delta(path: str | PathLike[str], *, every: Duration = SECOND) -> Target:
 
 def to_files(path: str | PathLike[str], *, format: Format = Format.JSON_LINES, every: Duration = SECOND) -> Target:
     """A folder of JSON-lines or Parquet files, named by step. Exactly once: a repeated step writes the same names."""
-    if arguments.choice("to_files", "format", format, Format) is Format.CSV:
+    if arguments.choice("to_files", "format", format, Format) not in (Format.JSON_LINES, Format.PARQUET):
         raise TopologyError("files are delivered as Format.JSON_LINES or Format.PARQUET")
     return FileTarget(arguments.path("to_files", path), format, arguments.span("to_files", "every", every))
 

@@ -52,7 +52,7 @@ class Failure(enum.Enum):
 
 class RunFailed(MillstreamError):
     """The run stopped; the cause stands on top. `kind` is what sort of cause it is, `details` all that Spark said, `spark_log` the
-    file of its own log."""
+    file of its own log. `__cause__` is the error that the run met; below it is the user's own, where that was raised in this process."""
 
     def __init__(self, cause: str, details: str = "", spark_log: str | None = None, kind: Failure = Failure.SPARK) -> None:
         super().__init__(cause)

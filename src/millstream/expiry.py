@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from millstream import arguments
 from millstream.errors import TopologyError
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp, floor
 
@@ -28,6 +29,8 @@ class Expiry(Generic[V]):
     merge: Callable[[V, V], V] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.roll_up, Mapping):
+            raise TopologyError(f"Expiry: roll_up is {self.roll_up!r}; give {{age: span}}, such as {{ms.HOUR: ms.MINUTE}}")
         steps = list(self.roll_up.items())
         spans = [span for _, span in steps]
         if self.after is None and not steps:
@@ -35,12 +38,19 @@ class Expiry(Generic[V]):
         for span in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
             if type(span) is not int:  # type: ignore[comparison-overlap]
                 raise TopologyError(f"Expiry: {span!r} is not a ms.Duration; write it as 5 * ms.MINUTE, or with ms.to_duration(...)")
+        for span in (*([] if self.after is None else [self.after]), *self.roll_up, *spans):
+            if span > arguments.LONGEST:
+                raise TopologyError(f"Expiry: {int(span)} is more than a thousand years; leave it out to keep for ever")
+        if any(int(age) < 0 for age in self.roll_up):
+            raise TopologyError("Expiry: the ages of roll_up must not be negative")
         if any(int(span) <= 0 for span in (*spans, *([self.after] if self.after is not None else []))):
             raise TopologyError("Expiry: after and the spans of roll_up must be positive")
         if any(later <= earlier for earlier, later in itertools.pairwise(self.roll_up)):
             raise TopologyError("Expiry: the ages of roll_up grow; write the youngest first")
         if any(int(wide % narrow) or wide <= narrow for narrow, wide in itertools.pairwise(spans)):
             raise TopologyError("Expiry: each span of roll_up is made of whole ones of the span before it")
+        if self.merge is not None and not callable(self.merge):
+            raise TopologyError(f"Expiry: merge is {self.merge!r}; give a function that makes one value of two")
         if steps and self.merge is None:
             raise TopologyError("Expiry: roll_up needs merge=, a function that makes one value of two")
         if steps and self.after is not None and self.after < steps[-1][0]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import PurePath
@@ -27,6 +27,7 @@ class Format(enum.Enum):
     """How a file spells its records."""
 
     JSON_LINES = "jsonl"
+    TEXT = "text"
     CSV = "csv"
     PARQUET = "parquet"
 
@@ -35,9 +36,12 @@ SUFFIXES = {
     ".jsonl": Format.JSON_LINES,
     ".ndjson": Format.JSON_LINES,
     ".json": Format.JSON_LINES,
+    ".txt": Format.TEXT,
+    ".log": Format.TEXT,
     ".csv": Format.CSV,
     ".parquet": Format.PARQUET,
 }
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")  # by the name of each file
 
 
 class Source(Generic[V_co]):
@@ -58,6 +62,8 @@ class FileSource(Source[V_co]):
     value_type: Any
     format: Format
     bounded: bool
+    separator: str = ","  # of the cells of CSV
+    columns: Mapping[str, str] = field(default_factory=dict)  # by field of the value: what the files call it
 
     @property
     def has_columns(self) -> bool:
@@ -82,20 +88,44 @@ class ValueSource(Source[V_co]):
     bounded: bool = True  # when it ends; it need not
 
 
-def files(path: str | PathLike[str], value: type[V], *, format: Format | None = None, bounded: bool = False) -> Source[V]:
+def files(
+    path: str | PathLike[str],
+    value: type[V],
+    *,
+    format: Format | None = None,
+    bounded: bool = False,
+    separator: str = ",",
+    columns: Mapping[str, str] | None = None,
+) -> Source[V]:
     """Files that match `path`, one record a line or row: those that are there, and those that come, unless `bounded`.
 
-    A file is read once, when it is first seen: write it elsewhere and move it in when it is whole.
+    A file is read once, when it is first seen: write it elsewhere and move it in when it is whole. They are read in the order
+    of their times, and those of one time in the order of their names. `separator` is that of CSV. `columns` says what the
+    files call a field of the value, where it is not the same.
 
         ms.files("clicks/*.jsonl", Click)
+        ms.files("orders/*.csv", Order, separator=";", columns={"customer": "Kunde"})
     """
     path = arguments.path("files", path)
-    found = SUFFIXES.get(PurePath(path).suffix) if format is None else arguments.choice("files", "format", format, Format)
+    bare = PurePath(path)
+    while bare.suffix in COMPRESSED:
+        bare = bare.with_suffix("")
+    found = SUFFIXES.get(bare.suffix) if format is None else arguments.choice("files", "format", format, Format)
     if found is None:
         raise TopologyError(
             f"what do the files {path!r} hold? End the path in one of {', '.join(SUFFIXES)}, or say format=ms.Format.JSON_LINES"
         )
-    return FileSource(path, arguments.value_type("files", value), found, arguments.flag("files", "bounded", bounded))
+    if separator != "," and found is not Format.CSV:
+        raise TopologyError(f"files(separator={separator!r}): only CSV has one, and these are {found.name}; say format=ms.Format.CSV")
+    if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n':
+        raise TopologyError(f"files(separator={separator!r}): give one character, such as ';'")
+    names = arguments.renaming("files", "columns", {} if columns is None else columns)
+    if names and found not in (Format.CSV, Format.PARQUET):
+        raise TopologyError(f"files(columns={columns!r}): {found.name} has no columns; rename the fields of the value instead")
+    kind = arguments.value_type("files", value)
+    if found is Format.TEXT and kind is not str:
+        raise TopologyError(f"files: a line of text is a str, not {kind}; give str, and take it apart where it is read")
+    return FileSource(path, kind, found, arguments.flag("files", "bounded", bounded), separator, names)
 
 
 def dataframe(frame: DataFrame | Callable[[SparkSession], DataFrame], value: type[V]) -> Source[V]:
@@ -146,14 +176,14 @@ class Explicit(Generic[V]):
     idle_after: Duration | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.of) and not isinstance(self.of, str):
+        if not callable(self.of) and (not isinstance(self.of, str) or not self.of):
             raise TopologyError(f"Explicit({self.of!r}): give a function of the value, or the name of a column")
         arguments.maybe_span("Explicit", "idle_after", self.idle_after)
 
 
 @dataclass(frozen=True)
 class Injection:
-    """All that `Topology.inject` was told."""
+    """The arguments of `Topology.inject`."""
 
     name: str
     source: Source[Any]
@@ -166,7 +196,7 @@ class Injection:
     keep: bool = True
 
 
-class Injected(Stream[V]):
+class InjectedStream(Stream[V]):
     """The stream of an injector."""
 
     def __init__(self, injection: Injection) -> None:

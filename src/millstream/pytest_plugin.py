@@ -48,4 +48,4 @@ def _described(driver: Driver) -> str:
     try:
         return driver.describe()
     except Exception as error:  # the failure of the test is what must be seen
-        return f"it cannot be told: {type(error).__name__}: {error}"
+        return f"it cannot be shown: {type(error).__name__}: {error}"

@@ -82,7 +82,7 @@ class Output(Stream[V]):
         self.name = name or attribute
 
     def produce(self, value: V, *, timestamp: Timestamp, key: str | None = None) -> None:
-        """Send a record on. Its key is that of the record or timer being processed, unless told another."""
+        """Send a record on. Its key is that of the record or timer being processed, unless another is given."""
         # While its computation runs, the engine puts another `produce` into the instance, with all that it needs bound in it.
         raise TopologyError(f"{self.attribute}.produce is there only inside process_record and process_timer")
 

@@ -71,6 +71,8 @@ def floor(timestamp: Timestamp, span: Duration) -> Timestamp:
 
 def to_timestamp(moment: datetime) -> Timestamp:
     """A `datetime` with a time zone, as microseconds since 1970."""
+    if not isinstance(moment, datetime):
+        raise TypeError(f"to_timestamp({moment!r}): give a datetime with a time zone")
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone; write it with one, such as tzinfo=datetime.UTC")
     return Timestamp((moment - _EPOCH) // _MICROSECOND)
@@ -83,10 +85,15 @@ def to_timestamps(moments: Iterable[datetime]) -> list[Timestamp]:
 
 def to_datetime(timestamp: Timestamp) -> datetime:
     """The moment in UTC; raises OverflowError for what a `datetime` cannot hold."""
+    if type(timestamp) is not int:  # type: ignore[comparison-overlap]
+        raise TypeError(f"to_datetime({timestamp!r}): give a ms.Timestamp, which is a whole number of microseconds")
     return _EPOCH + timedelta(microseconds=int(timestamp))
 
 
 def to_duration(span: timedelta) -> Duration:
+    """A `timedelta` as whole microseconds."""
+    if not isinstance(span, timedelta):
+        raise TypeError(f"to_duration({span!r}): give a timedelta; a ms.Duration is made as 5 * ms.SECOND")
     return Duration(span // _MICROSECOND)
 
 

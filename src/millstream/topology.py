@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from millstream.computation import Computation, Takes
 from millstream.delivery import Delivery, Target
 from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
-from millstream.injector import BoundedDisorder, Explicit, Injected, Injection, Source
+from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Source
 from millstream.record import DeadLetter, Errors, Late
 from millstream.stream import Output, Stream
 from millstream.timestamp import DAY, Duration, Timestamp
@@ -22,14 +21,17 @@ from millstream.timestamp import DAY, Duration, Timestamp
 V = TypeVar("V")
 V_contra = TypeVar("V_contra", contravariant=True)
 
-NAME = re.compile(r"\w[\w .-]*")
-
 
 @dataclass(frozen=True)
 class Divert(Generic[V_contra]):
     """Late records go to this output instead."""
 
     to: Output[Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.to, Output):
+            raise TopologyError(f"Divert({self.to!r}): give an output of the computation")
+
     if TYPE_CHECKING:
 
         def __init__(self, to: Output[V_contra]) -> None: ...
@@ -51,7 +53,7 @@ class Node(Generic[V]):
             raise TopologyError(f"{self.name!r} has its streams already; name all of them in one call of reads(...)")
         for stream in streams:
             if not isinstance(stream, Stream):
-                raise TopologyError(f"{self.name!r} reads {stream!r}, which is no stream; give it an injected stream or an output")
+                raise TopologyError(f"{self.name!r} reads {stream!r}, which is not a stream; give it an injected stream or an output")
         self._check_types(streams)
         if isinstance(late, Divert):
             self._check_divert(late, streams)
@@ -93,9 +95,9 @@ class Topology:
     """Injectors, computations and deliveries, by name. The names are what a checkpoint depends on."""
 
     def __init__(self, name: str) -> None:
-        self.name = _named("topology", name)
+        self.name = arguments.name("a topology", name)
         self.nodes: dict[str, Node[Any]] = {}
-        self.injected: dict[str, Injected[Any]] = {}
+        self.injected: dict[str, InjectedStream[Any]] = {}
         self.deliveries: dict[str, Delivery] = {}
         self.dead_letters: Stream[DeadLetter] = Stream()
         self.dead_letters.value_type = DeadLetter
@@ -112,7 +114,7 @@ class Topology:
         errors: Errors = Errors.FAIL,
         ahead: Duration = DAY,
         keep: bool = True,
-    ) -> Injected[V]:
+    ) -> InjectedStream[V]:
         """Bring outside data in as the stream `name`.
 
         `key`, `timestamp` and `partition` are functions of the value; where the source is a DataFrame they may be
@@ -120,7 +122,7 @@ class Topology:
         order for themselves: the low watermark is the least over them. What lies more than `ahead` after the wall
         clock is not believed: it goes to the dead letters. With `keep=False` the log does not have the stream.
         """
-        if _named("injector", name) in self.injected:
+        if arguments.name("an injector", name) in self.injected:
             raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
         if name == "fence":
             raise TopologyError("an injector cannot be called 'fence': its tables use the word themselves; choose another name")
@@ -135,12 +137,12 @@ class Topology:
                     f"injector {name!r}: its source has no column {what!r}; give a function of the value, such as lambda v: v.{what}"
                 )
         for called_, what in (("key", key), ("timestamp", timestamp), ("partition", partition)):
-            if not callable(what) and not isinstance(what, str) and (what is not None or called_ != "partition"):
+            if what == "" or (not callable(what) and not isinstance(what, str) and (what is not None or called_ != "partition")):
                 raise TopologyError(f"injector {name!r}: {called_} is {what!r}; give a function of the value, or the name of a column")
         arguments.choice("inject", "errors", errors, Errors)
         arguments.span("inject", "ahead", ahead, least=0)
         arguments.flag("inject", "keep", keep)
-        stream: Injected[V] = Injected(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead, keep))
+        stream: InjectedStream[V] = InjectedStream(Injection(name, source, key, timestamp, low_watermark, partition, errors, ahead, keep))
         self.injected[name] = stream
         return stream
 
@@ -148,7 +150,7 @@ class Topology:
         """Place a computation. Its state and streams are kept under `name`: keep it when the code changes."""
         if not isinstance(computation, Computation):
             raise TopologyError(f"{name!r}: {computation!r} is not a ms.Computation; derive its class from it")
-        if _named("computation", name) in self.nodes:
+        if arguments.name("a computation", name) in self.nodes:
             raise TopologyError(f"two computations are called {name!r}; a name keeps state apart: choose another")
         if not isinstance(errors, Errors):
             raise TopologyError(f"{name!r}: errors is {errors!r}; give ms.Errors.FAIL or ms.Errors.DEAD_LETTER")
@@ -170,15 +172,15 @@ class Topology:
 
     def deliver(self, name: str, stream: Stream[Any], target: Target) -> None:
         """Take `stream` out to `target`. How far it has come is kept under `name`."""
-        if _named("delivery", name) in self.deliveries:
+        if arguments.name("a delivery", name) in self.deliveries:
             raise TopologyError(f"two deliveries are called {name!r}; choose another name for one")
         if not isinstance(target, Target):
             raise TopologyError(
                 f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory"
             )
         if not isinstance(stream, Stream):
-            raise TopologyError(f"delivery {name!r}: {stream!r} is no stream; give it an injected stream or an output")
-        if stream.value_type is DeadLetter and not isinstance(stream, Injected | Output) and stream is not self.dead_letters:
+            raise TopologyError(f"delivery {name!r}: {stream!r} is not a stream; give it an injected stream or an output")
+        if stream.value_type is DeadLetter and not isinstance(stream, InjectedStream | Output) and stream is not self.dead_letters:
             raise TopologyError(f"delivery {name!r} takes the dead letters of another topology; give it those of {self.name!r}")
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
@@ -193,9 +195,3 @@ def _is_a(found: Any, taken: Any) -> bool:
 def called(kind: Any) -> str:
     """A type as a user would write it."""
     return getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
-
-
-def _named(what: str, name: object) -> str:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise TopologyError(f"a {what} cannot be called {name!r}; use letters, digits, spaces, '-', '_' and '.'")
-    return name

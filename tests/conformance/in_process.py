@@ -16,12 +16,12 @@ from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.disk import Disk
 from millstream.journal.opening import claim
 from millstream.journal.segments import SegmentReader, SegmentWriter, segment_path
-from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Warn, Write
-from millstream.mill.beginning import plant_of, rows_to_redo
+from millstream.mill.actions import Action, Close, End, Fed, Fold, Inform, Look, Moment, Remove, Send, Settings, Warn, Write
+from millstream.mill.beginning import first_commit, plant_of, rows_to_redo
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
 from millstream.mill.messages import Failed, Report, Returned, decode_from_lane, decode_to_lane, encode_message
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.planner import Planner
 from tests.conformance.journaled import JournaledStage
 from tests.journal.simdisk import SimDisk
 
@@ -174,5 +174,7 @@ class InProcessStage(JournaledStage):
                     self._commits.drop_merged(needed_from)
                 case Look(message) | End(_, message):
                     raise ms.RunFailed(message)
+                case Inform(_):
+                    pass
                 case Warn(message):
                     raise AssertionError(f"nothing here takes long: {message}")

@@ -16,7 +16,7 @@ from millstream.core.lanes import Lanes
 from millstream.core.ledger import Ledger
 from millstream.core.parts import NO_LANE
 from millstream.core.route import Dealer
-from millstream.injector import Injected
+from millstream.injector import InjectedStream
 from millstream.journal.commits import Commits
 from millstream.journal.disk import Disk
 from millstream.journal.segments import SegmentReader, SegmentWriter
@@ -73,7 +73,7 @@ class JournaledStage(ABC):
     # What a scene does.
 
     def send(self, stream: ms.Stream[V], *values: V) -> None:
-        assert isinstance(stream, Injected)
+        assert isinstance(stream, InjectedStream)
         self._give(stream.name, Given(values))
         self.settle()
 
@@ -172,7 +172,7 @@ class JournaledStage(ABC):
         )
 
     def _named(self, of: ms.Stream[Any] | None) -> list[str]:
-        return [of.name] if isinstance(of, Injected) else list(self._given)
+        return [of.name] if isinstance(of, InjectedStream) else list(self._given)
 
     # What is committed.
 

@@ -16,7 +16,7 @@ from millstream.mill.actions import Fed
 from millstream.mill.driver_messages import Question, Seats
 from millstream.mill.driving import Ended
 from millstream.spark.launch import Died, Launcher
-from millstream.spark.milling import Journal, Milling
+from millstream.spark.milling import Milling, RunJournal
 from millstream.spark.options import Options
 from millstream.spark.owner import pin
 from millstream.spark.ship import pack
@@ -35,7 +35,7 @@ class SparkStage(JournaledStage):
         self._folder.open()
         pinned = pin(self._folder, self.graph.name, buckets=BUCKETS, lanes=lanes)
         self._launcher = Launcher(spark, self._folder, self.graph, pack(self.graph), pinned, Options(buckets=BUCKETS, lanes=lanes))
-        self._journal = Journal(self._folder, self.graph, pinned)
+        self._journal = RunJournal(self._folder, self.graph, pinned)
         self._mill: Milling | None = None
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import millstream as ms
-from millstream.injector import Injected
+from millstream.injector import InjectedStream
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ def seconds(n: int) -> ms.Timestamp:
     return ms.Timestamp(n * 1_000_000)
 
 
-def inject(topology: ms.Topology, name: str = "events", **told: object) -> Injected[Event]:
+def inject(topology: ms.Topology, name: str = "events", **options: object) -> InjectedStream[Event]:
     usual: dict[str, object] = {"key": lambda e: e.key, "timestamp": lambda e: at(e.at), "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    return topology.inject(name, ms.values([], Event), **{**usual, **told})  # type: ignore[arg-type]
+    return topology.inject(name, ms.values([], Event), **{**usual, **options})  # type: ignore[arg-type]
 
 
 class Obedient(ms.Computation[list[str]]):
@@ -90,12 +90,12 @@ def said(stage: object, output: ms.Stream[str]) -> list[tuple[str, str]]:
     return sorted(((record.key, record.value) for record in stage.read(output)), key=lambda pair: pair[0])  # type: ignore[attr-defined]
 
 
-def alone(**told: object) -> tuple[ms.Topology, ms.Stream[Event], Obedient]:
+def alone(**options: object) -> tuple[ms.Topology, ms.Stream[Event], Obedient]:
     """A topology of one obedient computation."""
     topology = ms.Topology("scene")
-    errors = told.pop("errors", ms.Errors.FAIL)
-    late = told.pop("late", None)
-    events, it = inject(topology, **told), Obedient()
+    errors = options.pop("errors", ms.Errors.FAIL)
+    late = options.pop("late", None)
+    events, it = inject(topology, **options), Obedient()
     policy = ms.Divert(it.late) if late == "divert" else late or ms.Late.PROCESS
     topology.compute("it", it, errors=errors).reads(events, late=policy)  # type: ignore[arg-type]
     return topology, events, it

@@ -65,6 +65,27 @@ def test_a_hold_keeps_the_readers_back_until_its_timer_has_fired(play: Play) -> 
     assert said(stage, relay.passed) == [("a", "t@8#1"), ("b", "x 1#1")]
 
 
+def test_a_hold_set_late_takes_the_output_back_but_no_reader(play: Play) -> None:
+    topology = ms.Topology("scene")
+    events, others, it, other, relay = inject(topology), inject(topology, "others"), Obedient(), Obedient(), Relay()
+    topology.compute("it", it).reads(events)
+    topology.compute("other", other).reads(others)
+    topology.compute("relay", relay).reads(it.said, other.said)
+    stage = play(topology)
+    stage.send(events, Event("a", 10, "x"))
+    stage.advance(low_watermark=at(9), of=events)
+    stage.advance(low_watermark=at(3), of=others)
+    assert (stage.low_watermark("it.said"), stage.low_watermark("relay")) == (at(9), at(3))
+    stage.send(events, Event("a", 10, "hold:t:20:5"))
+    stage.advance(low_watermark=at(12), of=others)
+    assert (stage.low_watermark("it.said"), stage.low_watermark("relay")) == (at(5), at(5)), "what it will say is waited for"
+    stage.send(events, Event("a", 10, "cancel:t hold:u:20:1"))
+    stage.advance(low_watermark=at(13), of=others)
+    assert (stage.low_watermark("it.said"), stage.low_watermark("relay")) == (at(1), at(5)), "a reader never goes back"
+    stage.finish()
+    assert stage.tally("relay").late == 0
+
+
 def test_a_far_future_promise_closes_everything_and_what_follows_is_late(play: Play) -> None:
     topology, events, it = alone(late=ms.Late.DROP)
     stage = play(topology)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import millstream as ms
 from tests.conformance.conftest import Play
-from tests.conformance.scenes import Event, alone, at, said, seconds
+from tests.conformance.scenes import Event, Obedient, alone, at, inject, said, seconds
 
 
 def test_timers_fire_in_order_once_the_low_watermark_is_there(play: Play) -> None:
@@ -132,3 +132,16 @@ def test_a_wall_clock_that_jumps_does_not_take_the_epochs_back(play: Play) -> No
     assert said(stage, it.said)[-1] == ("a", "later@200")
     stage.jump(seconds(1))
     assert stage.tally("it").fired == 3
+
+
+def test_on_a_cycle_a_hold_before_its_timer_is_refused_where_it_is_set(play: Play) -> None:
+    topology = ms.Topology("scene")
+    events, it = inject(topology), Obedient()
+    topology.compute("it", it, errors=ms.Errors.DEAD_LETTER).reads(events, it.late)
+    stage = play(topology)
+    stage.send(events, Event("a", 5, "hold:t:8:5"), Event("a", 6, "hold:u:8:8 timer:v:9"))
+    (letter,) = stage.dead_letters()
+    assert "'it' is on a cycle" in letter.reason
+    assert "would wait for itself; leave out hold=" in letter.reason
+    stage.finish()
+    assert said(stage, it.said) == [("a", "u@8"), ("a", "v@9")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.core.row import HeldRow, Pending, keep
+from millstream.core.row import HeldRow, KeptTimer, keep
 
 
 class Shelf:
@@ -31,11 +31,11 @@ class Shelf:
         return counted
 
 
-def timer(tag: str, at: int, *, wall: bool = False, hold: int | None = None) -> Pending:
-    return Pending(tag, at, wall, hold)  # type: ignore[arg-type]
+def timer(tag: str, at: int, *, wall: bool = False, hold: int | None = None) -> KeptTimer:
+    return KeptTimer(tag, at, wall, hold)  # type: ignore[arg-type]
 
 
-def row(state: bytes | None = b"state", *timers: Pending) -> HeldRow:
+def row(state: bytes | None = b"state", *timers: KeptTimer) -> HeldRow:
     """A row that is not empty."""
     made = keep(state, {pending.tag: pending for pending in timers})
     assert made is not None

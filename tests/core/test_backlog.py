@@ -93,7 +93,7 @@ def test_what_an_aborted_epoch_took_stands_first_again() -> None:
     parts = [part("a", n, offset=n) for n in range(4)]
     waiting = backlog(*parts, epochs=(1, 1, 2, 3))
     took = waiting.take(Limits(2, 100), BOTH)
-    waiting.give_back(reversed(took))
+    waiting.give_back(took)
     assert (waiting.records, waiting.size, waiting.parts) == (4, 4, 4)
     assert taken(waiting.take(NO_LIMITS, BOTH)) == ["0", "1", "2", "3"]
 

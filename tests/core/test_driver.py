@@ -21,7 +21,7 @@ class Echo(ms.Computation[int]):
         self.words.produce(record.value.word, timestamp=record.timestamp)
 
 
-NO_PRODUCER = r"^<output Echo.words> is no stream of this topology; place its computation with topology.compute\(\.\.\.\)$"
+NO_PRODUCER = r"^<output Echo.words> is not a stream of this topology; place its computation with topology.compute\(\.\.\.\)$"
 ELSEWHERE = r"^the stream 'events' was injected into another topology; give what inject of this one returned$"
 
 
@@ -123,7 +123,7 @@ def test_keys_without_state_or_timers_are_not_counted() -> None:
 # What an injector refuses.
 
 
-def refusing(**told: Any) -> tuple[ms.Topology, ms.Stream[Event]]:
+def refusing(**options: Any) -> tuple[ms.Topology, ms.Stream[Event]]:
     topology = ms.Topology("test")
     events = topology.inject(
         "events",
@@ -131,7 +131,7 @@ def refusing(**told: Any) -> tuple[ms.Topology, ms.Stream[Event]]:
         key=lambda event: event.key if event.word != "bad" else None,  # type: ignore[arg-type, return-value]
         timestamp=lambda event: ms.Timestamp(event.at),
         low_watermark=ms.BoundedDisorder(0 * ms.SECOND),
-        **told,
+        **options,
     )
     topology.compute("it", Echo()).reads(events)
     return topology, events
@@ -277,7 +277,7 @@ def test_a_cycle_that_never_comes_to_rest_is_named(monkeypatch: pytest.MonkeyPat
     topology, turning = ms.Topology("test"), Round()
     events = inject(topology)
     topology.compute("round", turning).reads(events, turning.again)
-    monkeypatch.setattr("millstream.testing.driver.MOST_EPOCHS", 50)
+    monkeypatch.setattr("millstream.testing.driver.MAX_EPOCHS", 50)
     driver = Driver(topology)
     with pytest.raises(ms.TopologyError, match=r"^50 epochs in which no low watermark moved, .*: a cycle .*; let a computation on it end"):
         driver.send(events, Event())
@@ -298,7 +298,7 @@ def test_a_cycle_whose_low_watermark_moves_may_take_its_time(monkeypatch: pytest
     topology, clockwork = ms.Topology("test"), Clockwork()
     events = inject(topology)
     topology.compute("clockwork", clockwork).reads(events, clockwork.again)
-    monkeypatch.setattr("millstream.testing.driver.MOST_EPOCHS", 50)
+    monkeypatch.setattr("millstream.testing.driver.MAX_EPOCHS", 50)
     driver = Driver(topology)
     driver.send(events, Event())
     driver.advance(low_watermark=ms.Timestamp(100 * ms.SECOND))
@@ -318,14 +318,17 @@ def test_an_injector_that_finds_its_key_in_a_column_is_put_to_not_sent_to() -> N
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "message"),
     [
         (lambda it, echo: it.driver.put(echo.words, object(), key="a", timestamp=ms.Timestamp(1)), "put: <object .*> cannot be kept: "),
         (lambda it, echo: Driver(it.topology, now=datetime.now(UTC)), "now is datetime"),
         (lambda it, echo: it.driver.advance(now=datetime.now(UTC)), "now is datetime"),
         (lambda it, echo: it.driver.advance(low_watermark=1.5), "low_watermark is 1.5; give a ms.Timestamp"),
         (lambda it, echo: it.driver.put(echo.words, "x", key="a", timestamp=datetime.now(UTC)), "timestamp is datetime"),
-        (lambda it, echo: it.driver.put(echo.words, "x", key="a", timestamp=ms.END_OF_TIME), "put: timestamp is .*, no time for a record"),
+        (
+            lambda it, echo: it.driver.put(echo.words, "x", key="a", timestamp=ms.END_OF_TIME),
+            "put: timestamp is .*, out of range for a record",
+        ),
         (
             lambda it, echo: it.driver.put(echo.words, "x", key=5, timestamp=ms.Timestamp(1)),
             r"put: key is 5; a key is text: use str\(...\)",
@@ -333,10 +336,10 @@ def test_an_injector_that_finds_its_key_in_a_column_is_put_to_not_sent_to() -> N
         (lambda it, echo: it.driver.read("it.words"), "'it.words' is not a stream; give what inject returned, or an output"),
     ],
 )
-def test_what_the_driver_cannot_take_is_said_and_changes_nothing(ask: Callable[[Any, Echo], object], told: str) -> None:
+def test_what_the_driver_cannot_take_is_said_and_changes_nothing(ask: Callable[[Any, Echo], object], message: str) -> None:
     echo = Echo()
     it = Alone(echo)
-    with pytest.raises(ms.TopologyError, match=told):
+    with pytest.raises(ms.TopologyError, match=message):
         ask(it, echo)
     assert (it.driver.low_watermark("it"), it.driver.read(echo.words)) == (ms.START_OF_TIME, [])
     it.send(Event("a", 1))

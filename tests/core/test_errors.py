@@ -1,4 +1,4 @@
-"""Code that raises, values that cannot be read and keys that cannot be found: stop, or bury and go on."""
+"""Code that raises, values that cannot be read and keys that cannot be found: stop, or set aside and go on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_error_is_kept_whole_when_it_travels() -> None:
     assert str(ms.RecordError("where", "cause")) == "where: cause"
 
 
-# Bury and go on.
+# Set aside and go on.
 
 
 def test_a_dead_letter_says_where_why_and_what() -> None:
@@ -165,7 +165,7 @@ def test_a_state_that_cannot_be_kept_is_an_error_of_the_record_that_made_it() ->
     assert [letter.id for letter in it.driver.dead_letters()] == ["events/0/1"]
 
 
-def test_a_timer_whose_state_cannot_be_kept_is_buried_too() -> None:
+def test_a_timer_whose_state_cannot_be_kept_is_a_dead_letter_too() -> None:
     class Keeps(ms.Computation[Any]):
         def process_record(self, record: ms.Record[Event]) -> None:
             self.state = "good"

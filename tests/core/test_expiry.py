@@ -135,10 +135,10 @@ def test_what_merge_raises_stops_the_run_and_names_the_key() -> None:
     it = sent(ms.Expiry(roll_up={S: M}, merge=refuse), 1, 2)
     with pytest.raises(ms.RecordError, match=r"^computation 'it', key 'k', its entries cannot be rolled up: RuntimeError: not these two"):
         it.driver.finish()
-    forgiving = Alone(Counts(ms.Expiry(roll_up={S: M}, merge=refuse)), errors=ms.Errors.DEAD_LETTER)
-    forgiving.send(Event(at=1), Event(at=2))
+    lenient = Alone(Counts(ms.Expiry(roll_up={S: M}, merge=refuse)), errors=ms.Errors.DEAD_LETTER)
+    lenient.send(Event(at=1), Event(at=2))
     with pytest.raises(ms.RecordError, match="not these two") as raised:
-        forgiving.driver.finish()
+        lenient.driver.finish()
     assert "expire" not in str(raised.value)  # only the user's own lines
 
 
@@ -179,7 +179,7 @@ def test_whatever_way_the_low_watermark_comes_the_result_is_the_same_and_nothing
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("options", "why"),
     [
         ({}, "nothing would expire; say after=, roll_up= or both"),
         ({"after": 1.5 * int(S)}, "1500000.0 is not a ms.Duration"),
@@ -192,9 +192,9 @@ def test_whatever_way_the_low_watermark_comes_the_result_is_the_same_and_nothing
         ({"after": S, "roll_up": {M: S}, "merge": max}, "what is gone cannot be rolled up"),
     ],
 )
-def test_an_expiry_that_makes_no_sense_is_refused(told: dict[str, Any], why: str) -> None:
+def test_an_expiry_that_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ms.TopologyError, match=f"^Expiry: {why}"):
-        ms.Expiry(**told)
+        ms.Expiry(**options)
 
 
 def test_only_a_dictionary_by_time_has_entries_that_expire() -> None:

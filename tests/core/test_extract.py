@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.core.extract import Extracted, Extractor, FarFuture, Refused, as_timestamp, check_timestamp
-from millstream.injector import Injected
+from millstream.core.extract import Extracted, Extractor, FarFuture, RefusedValue, as_timestamp, check_timestamp
+from millstream.injector import InjectedStream
 
 NOON = ms.to_timestamp(datetime(2024, 5, 17, 12, tzinfo=UTC))
 
@@ -25,20 +25,20 @@ class Click:
     complete: Any = NOON
 
 
-def extractor(source: ms.Source[Click] | None = None, **told: Any) -> Extractor:
+def extractor(source: ms.Source[Click] | None = None, **options: Any) -> Extractor:
     usual: dict[str, Any] = {
         "key": lambda click: click.user,
         "timestamp": lambda click: click.at,
         "low_watermark": ms.BoundedDisorder(2 * ms.SECOND),
-        **told,
+        **options,
     }
     stream = ms.Topology("test").inject("clicks", source or ms.values([], Click), **usual)
-    assert isinstance(stream, Injected)
+    assert isinstance(stream, InjectedStream)
     return Extractor(stream.injection)
 
 
-def extract(click: Click, columns: dict[str, Any] | None = None, **told: Any) -> Extracted:
-    return extractor(**told).extract(click, columns or {}, now=NOON)
+def extract(click: Click, columns: dict[str, Any] | None = None, **options: Any) -> Extracted:
+    return extractor(**options).extract(click, columns or {}, now=NOON)
 
 
 def test_key_timestamp_and_promise_are_found() -> None:
@@ -63,30 +63,37 @@ def test_an_explicit_low_watermark_is_what_the_source_says(complete: object) -> 
     assert found.timestamp == NOON
 
 
+@pytest.mark.parametrize("complete", [ms.END_OF_TIME + ms.MICROSECOND, ms.START_OF_TIME - ms.MICROSECOND])
+def test_a_promise_beyond_the_ends_of_time_is_refused(complete: ms.Timestamp) -> None:
+    """No commit could hold it."""
+    with pytest.raises(RefusedValue, match=r"^its low watermark is -?9223372036854775\d+, beyond the ends of time"):
+        extract(Click(complete=complete), low_watermark=ms.Explicit(lambda click: click.complete))
+
+
 def test_an_explicit_low_watermark_far_in_the_future_is_not_believed_but_the_end_of_time_is() -> None:
-    told = {"low_watermark": ms.Explicit(lambda click: click.complete)}
-    assert extract(Click(complete=NOON + ms.DAY), **told).complete == NOON + ms.DAY
-    assert extract(Click(complete=ms.END_OF_TIME), **told).complete == ms.END_OF_TIME
+    options = {"low_watermark": ms.Explicit(lambda click: click.complete)}
+    assert extract(Click(complete=NOON + ms.DAY), **options).complete == NOON + ms.DAY
+    assert extract(Click(complete=ms.END_OF_TIME), **options).complete == ms.END_OF_TIME
     with pytest.raises(FarFuture, match=r"^its low watermark 2024-05-18T12:00:00.000001Z is far after the clock; allow it with inject"):
-        extract(Click(complete=NOON + ms.DAY + 1), **told)
+        extract(Click(complete=NOON + ms.DAY + 1), **options)
 
 
 @pytest.mark.parametrize("key", [None, 5, b"ann", ["ann"]])
 def test_a_key_that_is_no_text_is_refused(key: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedValue) as caught:
         extract(Click(user=key))
     assert str(caught.value) == f"its key is {key!r}; a key is text: return str(...)"
 
 
 @pytest.mark.parametrize("partition", [None, 5])
 def test_a_partition_that_is_no_text_is_refused(partition: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedValue) as caught:
         extract(Click(site=partition), partition=lambda click: click.site)
     assert str(caught.value) == f"its partition is {partition!r}; a partition is text: return str(...)"
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("options", "what"),
     [
         ({"key": lambda click: click.missing}, "key"),
         ({"timestamp": lambda click: click.missing}, "timestamp"),
@@ -94,25 +101,25 @@ def test_a_partition_that_is_no_text_is_refused(partition: object) -> None:
         ({"low_watermark": ms.Explicit(lambda click: click.missing)}, "low watermark"),
     ],
 )
-def test_an_extractor_that_raises_is_a_refusal_that_says_which(told: dict[str, Any], what: str) -> None:
-    with pytest.raises(Refused) as caught:
-        extract(Click(), **told)
+def test_an_extractor_that_raises_is_a_refusal_that_says_which(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(RefusedValue) as caught:
+        extract(Click(), **options)
     assert str(caught.value) == f"its {what} cannot be extracted: AttributeError: 'Click' object has no attribute 'missing'"
     assert isinstance(caught.value.__cause__, AttributeError)
 
 
 @pytest.mark.parametrize("found", [None, 1.5, "2024-05-17", True])
 def test_a_timestamp_of_another_kind_is_refused(found: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedValue) as caught:
         extract(Click(at=found))
     assert str(caught.value) == f"its timestamp is {found!r}; return a datetime with a time zone or a ms.Timestamp"
-    with pytest.raises(Refused, match=r"^its low watermark is "):
+    with pytest.raises(RefusedValue, match=r"^its low watermark is "):
         extract(Click(complete=found), low_watermark=ms.Explicit(lambda click: click.complete))
 
 
 def test_a_datetime_without_time_zone_is_refused() -> None:
     with pytest.raises(
-        Refused, match=r"^its timestamp: 2024-05-17 12:00:00 has no time zone; write it with one, such as tzinfo=datetime.UTC$"
+        RefusedValue, match=r"^its timestamp: 2024-05-17 12:00:00 has no time zone; write it with one, such as tzinfo=datetime.UTC$"
     ):
         extract(Click(at=datetime(2024, 5, 17, 12)))
 
@@ -144,18 +151,18 @@ def test_a_timestamp_beyond_all_calendars_is_not_believed() -> None:
 def test_a_timestamp_before_1800_is_refused() -> None:
     edge = ms.to_timestamp(datetime(1800, 1, 1, tzinfo=UTC))
     check_timestamp(edge, ahead=ms.DAY, now=NOON)
-    with pytest.raises(Refused, match=r"^its timestamp is 1799-12-31T23:59:59.999999Z, no time for a record; "):
+    with pytest.raises(RefusedValue, match=r"^its timestamp is 1799-12-31T23:59:59.999999Z, out of range for a record; "):
         check_timestamp(edge - 1 * ms.MICROSECOND, ahead=ms.DAY, now=NOON)
-    with pytest.raises(Refused, match=r"^its timestamp is -∞, no time for a record; "):
+    with pytest.raises(RefusedValue, match=r"^its timestamp is -∞, out of range for a record; "):
         check_timestamp(ms.START_OF_TIME, ahead=ms.DAY, now=NOON)
 
 
 @pytest.mark.parametrize("found", [NOON // 1_000_000, NOON // 1_000])
 def test_seconds_and_milliseconds_are_not_taken_for_microseconds(found: int) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedValue) as caught:
         extract(Click(at=found))
     assert str(caught.value) == f"its timestamp is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970"
-    with pytest.raises(Refused, match=r"^its low watermark is \d+; is it in seconds or milliseconds\?"):
+    with pytest.raises(RefusedValue, match=r"^its low watermark is \d+; is it in seconds or milliseconds\?"):
         extract(Click(complete=found), low_watermark=ms.Explicit(lambda click: click.complete))
 
 

@@ -34,10 +34,10 @@ def test_cycles_are_seen_however_long_and_nothing_else_is(topology: ms.Topology,
 
 
 def test_a_reader_of_the_dead_letters_waits_for_all_who_may_write_them(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    topology.compute("forgives", Count(), errors=ms.Errors.DEAD_LETTER).reads(events)
+    topology.compute("sets-aside", Count(), errors=ms.Errors.DEAD_LETTER).reads(events)
     topology.compute("fails", Count()).reads(events)
     topology.compute("reads", Anything()).reads(topology.dead_letters)
     graph = compile_topology(topology)
-    assert graph.nodes["reads"].producers == ("forgives",)
+    assert graph.nodes["reads"].producers == ("sets-aside",)
     assert graph.nodes["reads"].injectors == ("events",)
     assert graph.streams["dead letters"].kept

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 
 import millstream as ms
 from millstream.core.codec import StateCodec
-from millstream.core.epoch import Report, Tally
+from millstream.core.epoch import BucketReport, Tally
 from millstream.core.graph import compile_topology
-from millstream.core.ledger import Ledger, Source, decode_ledger, encode_ledger
+from millstream.core.ledger import Ledger, SourceProgress, decode_ledger, encode_ledger
 from millstream.core.low_watermark import LowWatermark, Mark
 from millstream.core.parts import Part
 from millstream.core.planning import Limits
@@ -88,7 +88,9 @@ class Watched(Driver):
         arrived = {stream: len(records) for stream, records in self._run.log.items()}
         diary = diary_of(made)
         self._watch.see(law.Epoch(self._copied(), made, taken, waiting, arrived), [entry for entry, _ in diary])
-        law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in diary if e.does == "fire")
+        law.one_epoch_per_row(
+            law.Row(e.computation, e.key, {e.tag: in_state or 0}, {e.tag: e.at}) for e, in_state in diary if e.does == "fire"
+        )
         self._reread({record.stream for record in made})
         self._fold(taken, seen.ledger)
         self._check_rows()
@@ -136,11 +138,11 @@ class Watched(Driver):
             kept: Kept = codec.fresh() if state is None else codec.decode(state)
             rows.append(law.Row(name, key, kept.pending, {tag: int(pending.at) for tag, pending in timers_of(row).items()}))
             sums.update({(name, key, start): found for start, found in kept.sums.items()})
-        law.one_epoch_a_row(rows)
+        law.one_epoch_per_row(rows)
         law.state_equals_fold(sums, self._folded)
 
     def _fold(self, taken: Iterable[law.Given], before: Ledger) -> None:
-        """What an epoch brought to the open windows, by hand; those that are complete are told and closed."""
+        """What an epoch brought to the open windows, by hand; those that are complete are reported and closed."""
         for name, record in taken:
             it = self._graph.nodes[name].computation
             assert isinstance(it, Adding)
@@ -181,17 +183,17 @@ def test_the_invariants_hold_when_promises_are_broken(case: Case) -> None:
 GRAPH = compile_topology(build(Case(1, (Node((Read("in0"),)), Node((Read("n0"),))), ())).topology)
 
 
-def ledger(number: int = 3, *, tally: Tally | None = None, report: Report | None = None, produced: int = 2, **told: Any) -> Ledger:
+def ledger(number: int = 3, *, tally: Tally | None = None, report: BucketReport | None = None, produced: int = 2, **fields: Any) -> Ledger:
     usual: dict[str, Any] = {
         "now": 10,
         "low_watermarks": lows((50, 40)),
         "promises": {"in0": 50},
-        "reports": {"n0": {0: report or Report(Minima(hold=ms.Timestamp(45)), 1, 1)}},
+        "reports": {"n0": {0: report or BucketReport(Minima(hold=ms.Timestamp(45)), 1, 1)}},
         "tallies": {"n0": tally or Tally(received=5, applied=4, late=1, dropped=1, produced=2), "n1": Tally(received=1, applied=1)},
         "produced": {"n0.sums": produced},
-        "sources": {"in0": Source(injected=6, position=7, batch=2)},
+        "sources": {"in0": SourceProgress(injected=6, position=7, batch=2)},
     }
-    return Ledger(number=number, **{**usual, **told})
+    return Ledger(number=number, **{**usual, **fields})
 
 
 def lows(n0: tuple[int, int], n1: tuple[int, int] = (40, 40)) -> dict[str, LowWatermark]:
@@ -206,10 +208,10 @@ def given_to(computation: str, timestamp: int = 60) -> law.Given:
     return law.Given(computation, logged(0, timestamp=timestamp))
 
 
-def epoch(number: int = 3, **told: Any) -> law.Epoch:
-    whole = {name: told.pop(name) for name in ("made", "taken", "waiting", "arrived") if name in told}
+def epoch(number: int = 3, **fields: Any) -> law.Epoch:
+    whole = {name: fields.pop(name) for name in ("made", "taken", "waiting", "arrived") if name in fields}
     usual: dict[str, Any] = {"waiting": [given_to("n0"), given_to("n1", 40)], "arrived": {"in0": 6, "n0.sums": 2}}
-    return law.Epoch(ledger(number, **told), **{**usual, **whole})
+    return law.Epoch(ledger(number, **fields), **{**usual, **whole})
 
 
 BEFORE = epoch(2, low_watermarks=lows((30, 30), (30, 30)), promises={"in0": 30}, now=5)
@@ -220,15 +222,15 @@ def entry(does: Any, tag: str, at: int, *, wall: bool = False, low_watermark: in
     return law.Entry("n0", "k", does, tag, at, wall, low_watermark, 10)
 
 
-def ended(**told: Any) -> law.Epoch:
-    report = Report(Minima(wall=ms.Timestamp(told.pop("wall", 11))), 1, 1)
-    return epoch(**{"waiting": [], "report": report, "low_watermarks": {"n0": ENDED, "n1": ENDED}, **told})
+def ended(**fields: Any) -> law.Epoch:
+    report = BucketReport(Minima(wall=ms.Timestamp(fields.pop("wall", 11))), 1, 1)
+    return epoch(**{"waiting": [], "report": report, "low_watermarks": {"n0": ENDED, "n1": ENDED}, **fields})
 
 
-def visible(**told: Any) -> law.Visible:
-    source = Source(marks={"": Mark(ms.Timestamp(50), ms.Timestamp(10))})
+def visible(**fields: Any) -> law.Visible:
+    source = SourceProgress(marks={"": Mark(ms.Timestamp(50), ms.Timestamp(10))})
     usual: dict[str, Any] = {"sources": {"in0": source}, "rows": {("n0", "k"): b"5"}, "records": {"in0": [logged(0)]}}
-    return law.Visible(**{"ledger": ledger(), "waiting": ["a", "b"], **usual, **told})
+    return law.Visible(**{"ledger": ledger(), "waiting": ["a", "b"], **usual, **fields})
 
 
 PENDING = {("n0", "k"): {"a": entry("set", "a", 45), "b": entry("set", "b", 60)}}
@@ -242,7 +244,7 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (GRAPH, epoch(arrived={"in0": 7, "n0.sums": 2})),
         (GRAPH, epoch(waiting=[given_to("n0")])),
         (GRAPH, epoch(produced=3)),
-        (GRAPH, epoch(sources={"in0": Source(injected=5)})),
+        (GRAPH, epoch(sources={"in0": SourceProgress(injected=5)})),
     ],
     law.state_equals_fold: [({"k": 1}, {"k": 1}), ({"k": 1}, {"k": 2}), ({}, {"k": 1}), ({"k": 1}, {})],
     law.productions_unique_and_gap_free: [
@@ -258,7 +260,7 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         ([logged(0)], [logged(0, timestamp=61)]),
         ([logged(0)], []),
     ],
-    law.one_epoch_a_row: [
+    law.one_epoch_per_row: [
         ([ROW],),
         ([ROW, law.Row("n0", "k", {"t": 1}, {})],),
         ([law.Row("n0", "k", {}, {"t": 1})],),
@@ -269,6 +271,11 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (BEFORE.ledger, ledger(now=4)),
         (BEFORE.ledger, ledger(low_watermarks=lows((29, 29)))),
         (BEFORE.ledger, ledger(promises={"in0": 29})),
+    ],
+    law.outputs_move_back_only_for_cause: [
+        (BEFORE, epoch(low_watermarks=lows((50, 29), (40, 28)), taken=[given_to("n0", 29), given_to("n1", 28)])),
+        (BEFORE, epoch(low_watermarks=lows((50, 29)))),
+        (BEFORE, epoch(low_watermarks=lows((50, 29)), taken=[given_to("n0", 30), given_to("n1", 29)])),
     ],
     law.low_watermarks_below_pending_work: [
         (GRAPH, BEFORE, epoch()),
@@ -293,23 +300,23 @@ HISTORIES: dict[Callable[..., None], list[tuple[Any, ...]]] = {
         (PENDING, [entry("fire", "a", 45), entry("fire", "a", 45)], ledger()),
         (PENDING, [entry("fire", "a", 44)], ledger()),
         (PENDING, [entry("cancel", "a", 45), entry("fire", "a", 45)], ledger()),
-        (PENDING, [], ledger(report=Report(Minima(), 1, 2))),
-        (PENDING, [entry("fire", "a", 45)], ledger(report=Report(Minima(), 1, 2))),
-        (PENDING, [entry("fire", "a", 45)], ledger(report=Report(Minima(), 0, 0))),
+        (PENDING, [], ledger(report=BucketReport(Minima(), 1, 2))),
+        (PENDING, [entry("fire", "a", 45)], ledger(report=BucketReport(Minima(), 1, 2))),
+        (PENDING, [entry("fire", "a", 45)], ledger(report=BucketReport(Minima(), 0, 0))),
     ],
     law.contiguous_ledger: [
         (BEFORE.ledger, ledger()),
         (BEFORE.ledger, ledger(4)),
         (BEFORE.ledger, ledger(2)),
-        (BEFORE.ledger, ledger(sources={"in0": Source(injected=6, position=6, batch=2)})),
-        (BEFORE.ledger, ledger(sources={"in0": Source(injected=6, position=7, batch=1)})),
-        (BEFORE.ledger, ledger(sources={"in0": Source(injected=5, position=7, batch=2)})),
+        (BEFORE.ledger, ledger(sources={"in0": SourceProgress(injected=6, position=6, batch=2)})),
+        (BEFORE.ledger, ledger(sources={"in0": SourceProgress(injected=6, position=7, batch=1)})),
+        (BEFORE.ledger, ledger(sources={"in0": SourceProgress(injected=5, position=7, batch=2)})),
         (BEFORE.ledger, ledger(tally=Tally(received=4, applied=3, late=1, dropped=1))),
     ],
     law.uncommitted_leaves_nothing: [
         (visible(), visible()),
         (visible(), visible(ledger=ledger(4))),
-        (visible(), visible(sources={"in0": Source(marks={"": Mark(ms.Timestamp(51), ms.Timestamp(10))})})),
+        (visible(), visible(sources={"in0": SourceProgress(marks={"": Mark(ms.Timestamp(51), ms.Timestamp(10))})})),
         (visible(), visible(rows={("n0", "k"): b"6"})),
         (visible(), visible(records={"in0": [logged(0), logged(1)]})),
         (visible(), visible(waiting=["b", "a"])),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.core.epoch import Report, Summary, Tally
+from millstream.core.epoch import BucketReport, Summary, Tally
 from millstream.core.ledger import (
     Checkpoint,
     Commit,
@@ -20,8 +20,8 @@ from millstream.core.ledger import (
     Plant,
     Reader,
     Segment,
-    Source,
     SourceChange,
+    SourceProgress,
     Span,
     decode_commit,
     decode_ledger,
@@ -36,8 +36,8 @@ from millstream.timestamp import END_OF_TIME
 READERS = {"count ← clicks": Reader("clicks", False, 1), "sum ← clicks": Reader("clicks", True, 1)}
 
 
-def commit(number: int, **told: Any) -> Commit:
-    return Commit(**{"number": number, "id": f"{number}", "before": f"{number - 1}", "fence": 1, "now": ms.Timestamp(number), **told})
+def commit(number: int, **fields: Any) -> Commit:
+    return Commit(**{"number": number, "id": f"{number}", "before": f"{number - 1}", "fence": 1, "now": ms.Timestamp(number), **fields})
 
 
 def part(offset: int, stream: str = "clicks", *, reader: str = "", records: int = 1) -> Part:
@@ -48,8 +48,8 @@ def frame(*parts: Part, segment: str = "s", lane: int = 0, rows: bool = False) -
     return Frame(segment, lane, list(parts), RowsPart(99, 1, 0, 1) if rows else None)
 
 
-def report(hold: int = END_OF_TIME) -> Report:
-    return Report(Minima(hold=ms.Timestamp(hold)), 1, 1)
+def report(hold: int = END_OF_TIME) -> BucketReport:
+    return BucketReport(Minima(hold=ms.Timestamp(hold)), 1, 1)
 
 
 def after(*commits: Commit) -> Ledger:
@@ -112,14 +112,15 @@ def test_what_a_source_brings_is_injected_and_not_produced() -> None:
     brought = commit(1, frames=[frame(part(0, records=3), lane=NO_LANE)], sources={"clicks": SourceChange(injected=3, position=4)})
     ledger = after(brought, commit(2, sources={"clicks": SourceChange(dead=1, batch=0)}))
     assert ledger.produced == {}
-    assert ledger.sources["clicks"] == Source({}, False, 3, 1, 0, 4, 1)
+    assert ledger.sources["clicks"] == SourceProgress({}, False, 3, 1, 0, 4, 1)
 
 
 def test_the_last_epoch_with_something_to_do_is_remembered_for_each() -> None:
     both = [Summary(0, {}, {"first": Tally(received=1)}), Summary(1, {}, {"second": Tally(received=1)})]
     one = [Summary(0, {}, {"first": Tally(received=1)})]
     ledger = after(commit(1, summaries=both), commit(2, summaries=one, frames=[frame(part(0, "first.counts"))]))
-    assert ledger.latest == {"first": 2, "second": 1, "first.counts": 2}
+    assert ledger.worked == {"first": 2, "second": 1}
+    assert ledger.latest == {"first.counts": 2}
 
 
 def test_what_untouched_buckets_said_stays_valid() -> None:
@@ -248,7 +249,7 @@ def changes(draw: st.DrawFn) -> SourceChange:
 @settings(max_examples=150, deadline=None)
 @given(MARKS, st.lists(changes(), min_size=1, max_size=4))
 def test_changes_of_a_source_are_the_same_as_one_or_one_by_one(marks: dict[str, Mark], some: list[SourceChange]) -> None:
-    one_by_one, at_once = Source(dict(marks)), Source(dict(marks))
+    one_by_one, at_once = SourceProgress(dict(marks)), SourceProgress(dict(marks))
     together: SourceChange | None = None
     for change in some:
         one_by_one.change(change, number=4)

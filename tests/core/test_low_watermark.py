@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.core.ledger import Source
-from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, promise, solve
+from millstream.core import low_watermark
+from millstream.core.ledger import SourceProgress
+from millstream.core.low_watermark import Bounds, Known, LowWatermark, Mark, Solver, advance, promise, solve
+from millstream.core.outline import OutlinedNode
 from millstream.core.planning import hear
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
 
@@ -163,6 +166,57 @@ def test_a_greater_bound_lowers_nothing(graph: dict[str, Bounds], data: st.DataO
         assert after[each].output >= before[each].output
 
 
+# Again and again, as epochs follow one another.
+
+
+@st.composite
+def histories(draw) -> tuple[dict[str, OutlinedNode], list[tuple[Known, bool]]]:
+    """A graph, what is known of it epoch by epoch, and whether each epoch was committed."""
+    names = [f"c{number}" for number in range(draw(st.integers(1, 6)))]
+    some_names, injectors = st.lists(st.sampled_from(names), unique=True, max_size=2), ["i0", "i1"]
+    nodes = {name: OutlinedNode(tuple(draw(some_names)), tuple(draw(st.lists(st.sampled_from(injectors), unique=True)))) for name in names}
+    some = st.dictionaries(st.sampled_from(names), INSTANTS, max_size=2)
+    known = st.builds(Known, st.fixed_dictionaries(dict.fromkeys(injectors, INSTANTS)), some, some, some)
+    same = draw(known)  # so that most stays from epoch to epoch, as it does in a run
+    changed = st.builds(lambda field, other: same._replace(**{field: getattr(other, field)}), st.sampled_from(Known._fields), known)
+    return nodes, draw(st.lists(st.tuples(st.just(same) | changed | known, st.booleans()), max_size=8))
+
+
+@settings(max_examples=400, deadline=None)
+@given(histories())
+def test_what_is_solved_for_what_changed_alone_is_what_is_solved_for_all(history: tuple[dict[str, OutlinedNode], Any]) -> None:
+    nodes, epochs = history
+    solver, last = Solver(nodes), dict[str, LowWatermark]()
+    for known, committed in epochs:
+        whole = solve(
+            {
+                name: Bounds(
+                    node.producers,
+                    min([known.promises[injector] for injector in node.injectors], default=END_OF_TIME),
+                    known.undelivered.get(name, END_OF_TIME),
+                    known.delivered.get(name, END_OF_TIME),
+                    known.held.get(name, END_OF_TIME),
+                    last[name].input if name in last else START_OF_TIME,
+                )
+                for name, node in nodes.items()
+            }
+        )
+        moved = solver.solve(known, last)
+        assert solver.solution == whole
+        assert moved == {name: lw for name, lw in whole.items() if last.get(name) != lw}
+        if committed:
+            last.update(moved)
+
+
+def test_computations_that_nothing_reaches_are_not_solved_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {"busy": OutlinedNode((), ("in",)), "behind": OutlinedNode(("busy",), ()), "idle": OutlinedNode((), ("quiet",))}
+    solver, last, solved = Solver(nodes), dict[str, LowWatermark](), list[list[str]]()
+    monkeypatch.setattr(low_watermark, "solve", lambda of: solved.append(list(of)) or solve(of))
+    for upto in (5, 6, 6):
+        last.update(solver.solve(Known({"in": upto, "quiet": 3}, {}, {}, {}), last))  # type: ignore[dict-item]
+    assert solved == [["busy", "behind", "idle"], ["busy", "behind"], []]
+
+
 # Injectors.
 
 
@@ -205,7 +259,7 @@ def test_a_partition_that_comes_new_or_back_does_not_take_the_promise_back() -> 
 
 def heard(marks: dict[str, Mark], new: dict[str, int], *, now: int, idle_after: int | None = None) -> dict[str, Mark]:
     """The marks after these partitions spoke."""
-    source = Source(dict(marks))
+    source = SourceProgress(dict(marks))
     source.change(hear(source, new, clock=now, idle_after=idle_after), number=1)
     return source.marks
 
@@ -220,7 +274,7 @@ def test_no_mark_is_taken_back_but_it_is_heard() -> None:
 
 
 def test_to_hear_a_source_changes_nothing_before_a_commit() -> None:
-    source = Source({"a": Mark(5, 1)})
+    source = SourceProgress({"a": Mark(5, 1)})
     change = hear(source, {"a": 8}, clock=2, idle_after=None)
     assert source.marks == {"a": Mark(5, 1)}
     assert change.marks == {"a": Mark(8, 2)}

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.core.epoch import Report, Summary
+from millstream.core.epoch import BucketReport, Summary
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Commit, Ledger, Minimum, Reader, Source
+from millstream.core.ledger import Commit, Ledger, Reader, SourceProgress
 from millstream.core.low_watermark import LowWatermark, Mark
 from millstream.core.parts import Part
 from millstream.core.planning import Backlog, Limits, Plan, Waiting, next_silence, plan_epoch, readers_of
 from millstream.core.row import Minima
+from millstream.core.standing import Standing
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
 from tests.core.alone import Event, inject
 
@@ -45,8 +46,9 @@ class Planning:
     def begin(self, graph: Graph, ledger: Ledger) -> None:
         """As a run that starts with this code."""
         self.graph, self.ledger = graph, ledger
+        self.standing = Standing(graph.outline, ledger)
         self.backlog = Backlog(graph.outline)
-        self.source = Source()
+        self.source = SourceProgress()
         self.here = {0, 1}
 
     def waits(self, stream: str, oldest: int, *, lane: int = 0) -> None:
@@ -56,7 +58,7 @@ class Planning:
         return plan_epoch(
             self.graph.outline,
             self.ledger,
-            {name: Minimum(self.ledger.reports.get(name, {})) for name in self.graph.nodes},
+            self.standing,
             self.backlog,
             {"events": self.source},
             clock=ms.Timestamp(clock),
@@ -71,21 +73,24 @@ class Planning:
         plan = self.plan(clock=clock, always=always)
         if plan is not None:
             header = plan.header
-            commit = Commit(header.epoch, "id", "", 0, header.now, header.low_watermarks, plan.promises, summaries=list(summaries))
+            commit = Commit(header.epoch, "id", "", 0, header.now, plan.low_watermarks, plan.promises, summaries=list(summaries))
             self.ledger.apply(commit)
+            for summary in summaries:
+                for name, said in summary.reports.items():
+                    self.standing.put(name, summary.bucket, said.minima)
         return plan
 
     def promise(self, complete: int, heard: int = 0) -> None:
         self.source.marks = {"": Mark(ms.Timestamp(complete), ms.Timestamp(heard))}
 
 
-def report(*, low_watermark: int = END_OF_TIME, wall: int = END_OF_TIME, hold: int = END_OF_TIME) -> Report:
-    return Report(Minima(low_watermark, wall, hold), rows=1, timers=1)  # type: ignore[arg-type]
+def report(*, low_watermark: int = END_OF_TIME, wall: int = END_OF_TIME, hold: int = END_OF_TIME) -> BucketReport:
+    return BucketReport(Minima(low_watermark, wall, hold), rows=1, timers=1)  # type: ignore[arg-type]
 
 
 def lows(plan: Plan | None) -> dict[str, LowWatermark]:
     assert plan is not None
-    return plan.header.low_watermarks
+    return plan.low_watermarks
 
 
 # When one is due.
@@ -183,11 +188,13 @@ def test_a_record_delivered_keeps_back_who_reads_what_it_causes() -> None:
     plan = it.run()
     assert plan is not None
     assert lows(plan) == {"first": low(50, 40), "second": low(40, 40)}
-    assert plan.header.before == {"first": START_OF_TIME, "second": START_OF_TIME}
-    plan = it.run(always=True)
+    assert plan.header.low_watermarks == {"first": low(50, 40)}  # "second" has nothing to do, and is not told
+    assert plan.header.before == {"first": START_OF_TIME}
+    it.waits("first.counts", 45)
+    plan = it.run()
     assert plan is not None
-    assert lows(plan)["second"] == low(50, 50)
-    assert plan.header.before == {"first": 50, "second": 40}
+    assert lows(plan) == {"first": low(50, 50), "second": low(50, 45)}
+    assert plan.header.before == {"second": 40}
 
 
 def test_a_record_that_is_left_keeps_its_reader_back() -> None:
@@ -208,7 +215,8 @@ def test_of_several_inputs_the_oldest_counts() -> None:
     topology.compute("joins", Count()).reads(left, right)
     graph = compile_topology(topology)
     sources = {
-        name: Source(marks={"": Mark(ms.Timestamp(promised), ms.Timestamp(0))}) for name, promised in {"left": 50, "right": 60}.items()
+        name: SourceProgress(marks={"": Mark(ms.Timestamp(promised), ms.Timestamp(0))})
+        for name, promised in {"left": 50, "right": 60}.items()
     }
 
     def bounds(left: int, right: int, *, taken: int) -> LowWatermark:
@@ -216,10 +224,10 @@ def test_of_several_inputs_the_oldest_counts() -> None:
         for name, oldest in {"left": left, "right": right}.items():
             backlog.add(Waiting(1, "segment", part(name, oldest)))
         told: Any = {"clock": ms.Timestamp(0), "limits": Limits(taken, 100), "lanes": LANES, "here": {0, 1}}
-        plan = plan_epoch(graph.outline, Ledger(), {}, backlog, sources, **told)
+        plan = plan_epoch(graph.outline, Ledger(), Standing(graph.outline, Ledger()), backlog, sources, **told)
         assert plan is not None
         assert len(plan.taken) == taken
-        return plan.header.low_watermarks["joins"]
+        return plan.low_watermarks["joins"]
 
     assert bounds(20, 30, taken=2) == bounds(30, 20, taken=2) == low(50, 20)
     assert bounds(20, 30, taken=1) == bounds(30, 20, taken=1) == low(30, 20)

@@ -54,7 +54,7 @@ def pytest_on(folder: Path, tests: str) -> str:
 
 
 def test_a_failure_shows_what_the_drivers_have_seen(tmp_path: Path) -> None:
-    told = pytest_on(
+    printed = pytest_on(
         tmp_path,
         """
 def test_of_two(drive):
@@ -65,9 +65,9 @@ def test_of_two(drive):
     assert second.state("count", "b") == 2
 """,
     )
-    assert "1 failed" in told
-    assert told.count("- what the driver has seen -") == 2
-    first, second = told.split("what the driver has seen")[1:]
+    assert "1 failed" in printed
+    assert printed.count("- what the driver has seen -") == 2
+    first, second = printed.split("what the driver has seen")[1:]
     assert "topology 'shop' after epoch 3, wall clock 1970-01-01T00:00:00Z" in first
     assert "computation 'count': low watermark 1970-01-01T00:00:00.000005Z" in first
     assert "    7 received, 7 applied, 7 produced; 1 keys kept" in first
@@ -78,7 +78,7 @@ def test_of_two(drive):
 
 
 def test_an_epoch_that_failed_is_named(tmp_path: Path) -> None:
-    told = pytest_on(
+    printed = pytest_on(
         tmp_path,
         """
 def test_of_bad_input(drive):
@@ -87,13 +87,13 @@ def test_of_bad_input(drive):
     driver.send(events, Event("bad", 2))
 """,
     )
-    assert "spoilt" in told
-    assert "topology 'shop' after epoch 2, wall" in told
-    assert "epoch 3 has failed and left nothing; what it took waits" in told
+    assert "spoilt" in printed
+    assert "topology 'shop' after epoch 2, wall" in printed
+    assert "epoch 3 has failed and left nothing; what it took waits" in printed
 
 
 def test_what_passes_is_quiet_and_what_does_not_ask_pays_nothing(tmp_path: Path) -> None:
-    told = pytest_on(
+    printed = pytest_on(
         tmp_path,
         """
 def test_of_nothing_loaded():
@@ -107,5 +107,5 @@ def test_that_passes(drive):
     assert driver.state("count", "a") == 1
 """,
     )
-    assert "2 passed" in told
-    assert "driver" not in told
+    assert "2 passed" in printed
+    assert "driver" not in printed

@@ -1,4 +1,4 @@
-"""What could not work is refused at once, with words that say how to mend it."""
+"""What could not work is refused at once, with words that say how to fix it."""
 
 from __future__ import annotations
 
@@ -214,9 +214,9 @@ def test_errors_is_a_choice() -> None:
 
 
 def test_what_is_no_stream_is_refused() -> None:
-    with pytest.raises(ms.TopologyError, match="'it' reads 'events', which is no stream"):
+    with pytest.raises(ms.TopologyError, match="'it' reads 'events', which is not a stream"):
         Alone(Old(), read=lambda s: "events")
-    with pytest.raises(ms.TopologyError, match="delivery 'it': 'events' is no stream"):
+    with pytest.raises(ms.TopologyError, match="delivery 'it': 'events' is not a stream"):
         ms.Topology("t").deliver("it", "events", ms.memory())
 
 
@@ -230,8 +230,10 @@ def test_late_records_go_to_an_output_of_their_type() -> None:
     c = Wrong()
     with pytest.raises(ms.TopologyError, match=r"'it' diverts late Event to an output of str; annotate it Output\[Event\]"):
         Alone(c, late=ms.Divert(c.late))
+    with pytest.raises(ms.TopologyError, match=r"^Divert\('late'\): give an output of the computation"):
+        ms.Divert("late")  # type: ignore[arg-type]
     with pytest.raises(ms.TopologyError, match="diverts late records to an output of another"):
-        Alone(Wrong(), late=ms.Divert("late"))
+        Alone(Wrong(), late=ms.Divert(c.late))
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ class Careless(ms.Computation[None]):
                 self.out.produce(1, timestamp=ms.END_OF_TIME)
 
 
-@pytest.mark.parametrize(("word", "message"), [("tag", "a tag is text"), ("hold", "hold is 1.5"), ("end", "no time for a record")])
+@pytest.mark.parametrize(("word", "message"), [("tag", "a tag is text"), ("hold", "hold is 1.5"), ("end", "out of range for a record")])
 def test_what_could_not_be_read_back_is_refused_at_once(word: str, message: str) -> None:
     topology = ms.Topology("test")
     events = inject(topology)

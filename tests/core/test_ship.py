@@ -37,8 +37,8 @@ class Plain(Derived):
 
 
 topology = ms.Topology("t")
-told = {"key": str, "timestamp": lambda n: ms.Timestamp(n), "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-numbers = topology.inject("numbers", ms.values([], int), **told)
+options = {"key": str, "timestamp": lambda n: ms.Timestamp(n), "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+numbers = topology.inject("numbers", ms.values([], int), **options)
 for name, it in {"base": Base(), "derived": Derived(), "plain": Plain()}.items():
     topology.compute(name, it).reads(numbers)
 

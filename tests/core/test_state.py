@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,7 +224,7 @@ def test_what_cannot_be_kept_is_an_error_that_names_the_key() -> None:
         Alone(Keeps()).send(Event())
 
 
-def test_a_kept_state_that_no_longer_fits_is_an_error_that_says_how_to_mend_it() -> None:
+def test_a_kept_state_that_no_longer_fits_is_an_error_that_says_how_to_fix_it() -> None:
     it = Alone(Listed())
     it.send(Event(word="x"))
     newer = Alone(Length())
@@ -249,6 +250,85 @@ def test_new_fields_with_defaults_fit_what_was_kept() -> None:
     newer.take_over(it)
     newer.send(Event(at=1, word="y"))
     assert newer.state() == Seen(["x", "y"], ms.Timestamp(1))
+
+
+@dataclass
+class Kept:
+    total: int = 0
+    last: str = ""
+
+
+@dataclass
+class Shorter:
+    last: str = ""
+
+
+@dataclass
+class Renamed:
+    total: int = 0
+    newest: str = ""
+
+
+class RenamedHere(msgspec.Struct):
+    total: int = 0
+    newest: str = msgspec.field(default="", name="last")
+
+
+@dataclass
+class Wider:
+    total: float = 0.0
+    last: str | None = None
+
+
+@dataclass
+class Other:
+    total: str = ""
+    last: str = ""
+
+
+class Exact(msgspec.Struct, forbid_unknown_fields=True):
+    total: int = 0
+
+
+class Keeping(ms.Computation[Kept]):
+    def process_record(self, record: ms.Record[Event]) -> None:
+        self.state = Kept(7, record.value.word)
+
+
+def reading(kind: type) -> ms.Computation[Any]:
+    """Code that keeps its state as this type now, and leaves it alone."""
+
+    class Reading(ms.Computation[kind]):  # type: ignore[valid-type]
+        def process_record(self, record: ms.Record[Event]) -> None:
+            pass
+
+    return Reading()
+
+
+@pytest.mark.parametrize(
+    ("kind", "becomes"),
+    [
+        (Shorter, Shorter("x")),
+        (Renamed, Renamed(7, "")),
+        (RenamedHere, RenamedHere(7, "x")),
+        (Wider, Wider(7.0, "x")),
+        (Other, "Expected `str`, got `int` - at `$.total`"),
+        (Exact, "unknown field `last`"),
+    ],
+)
+@pytest.mark.parametrize("errors", ms.Errors)
+def test_what_kept_state_becomes_under_another_type(kind: type, becomes: object, errors: ms.Errors) -> None:
+    """The table in the guide, row by row."""
+    it = Alone(Keeping())
+    it.send(Event(word="x"))
+    newer = Alone(reading(kind), errors=errors)
+    newer.take_over(it)
+    if isinstance(becomes, str):
+        with pytest.raises(ms.RecordError, match=re.escape(becomes)):
+            newer.send(Event(at=1, word="y"))
+    else:
+        newer.send(Event(at=1, word="y"))
+        assert newer.state() == becomes
 
 
 @pytest.mark.parametrize("key", ["", "ключ", "鍵", "🗝", "é", "e\u0301", "a/b", "\x00", " ", "directories"])

@@ -263,7 +263,7 @@ def test_a_timer_may_set_itself_again_and_again() -> None:
 
 @pytest.mark.parametrize("clock", [LOW_WATERMARK, WALL])
 def test_endless_timers_in_the_past_are_an_error_that_says_so(clock: ms.Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "MOST_OWN_PAST", 100)
+    monkeypatch.setattr(turn, "MAX_OWN_PAST", 100)
     fired = []
 
     def on_timer(it: ms.Computation, timer: ms.Timer) -> None:
@@ -280,7 +280,7 @@ def test_endless_timers_in_the_past_are_an_error_that_says_so(clock: ms.Clock, m
 
 
 def test_as_many_timers_in_the_past_as_are_allowed_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "MOST_OWN_PAST", 100)
+    monkeypatch.setattr(turn, "MAX_OWN_PAST", 100)
 
     def on_timer(it: ms.Computation, timer: ms.Timer) -> None:
         if timer.at < 101:

@@ -1,4 +1,4 @@
-"""A wrong topology is refused while it is being built, and the message says how to mend it."""
+"""A wrong topology is refused while it is being built, and the message says how to fix it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def test_a_name_is_letters_digits_and_a_few_marks(name: Any) -> None:
     for what, attempt in attempts.items():
         with pytest.raises(ms.TopologyError) as caught:
             attempt()
-        assert str(caught.value) == f"a {what} cannot be called {name!r}; use letters, digits, spaces, '-', '_' and '.'"
+        assert (
+            str(caught.value)
+            == f"{'an' if what == 'injector' else 'a'} {what} cannot be called {name!r}; use letters, digits, spaces, '-', '_' and '.'"
+        )
 
 
 @pytest.mark.parametrize("name", ["a", "per-second", "per second", "v1.2", "_a", "2nd", "größe", "鍵"])
@@ -140,9 +143,9 @@ def test_a_low_watermark_is_one_of_two_promises(topology: ms.Topology) -> None:
         topology.inject("it", ms.values([1], int), key=str, timestamp=ms.Timestamp, low_watermark=ms.SECOND)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("told", [{"key": "user"}, {"timestamp": "user"}, {"partition": "user"}, {"low_watermark": ms.Explicit("user")}])
-def test_a_source_without_columns_needs_functions(told: dict[str, Any], topology: ms.Topology) -> None:
-    usual = {"key": str, "timestamp": ms.Timestamp, "low_watermark": ms.BoundedDisorder(ms.SECOND), **told}
+@pytest.mark.parametrize("options", [{"key": "user"}, {"timestamp": "user"}, {"partition": "user"}, {"low_watermark": ms.Explicit("user")}])
+def test_a_source_without_columns_needs_functions(options: dict[str, Any], topology: ms.Topology) -> None:
+    usual = {"key": str, "timestamp": ms.Timestamp, "low_watermark": ms.BoundedDisorder(ms.SECOND), **options}
     for source in (ms.values([1], int), ms.files("a.jsonl", int), ms.files("a.csv", int)):
         with refused("injector 'it': its source has no column 'user'; give a function of the value, such as lambda v: v.user"):
             topology.inject("it", source, **usual)
@@ -374,7 +377,7 @@ def test_what_is_no_stream_of_a_topology_is_refused(topology: ms.Topology, event
     topology.compute("it", Anything()).reads(ms.Topology("other").dead_letters)
     with pytest.raises(
         ms.TopologyError,
-        match=r"^computation 'it' reads <.*>, which is no stream of this topology; give it an injected stream or an output$",
+        match=r"^computation 'it' reads <.*>, which is not a stream of this topology; give it an injected stream or an output$",
     ):
         compile_topology(topology)
 

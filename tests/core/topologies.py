@@ -30,13 +30,13 @@ class Lap:
 
 @dataclass(frozen=True)
 class Note:
-    """A line of a diary; `told` is what the state says of a timer that fires."""
+    """A line of a diary; `in_state` is what the state says of a timer that fires."""
 
     does: str
     tag: str
     at: int
     wall: bool
-    told: int | None
+    in_state: int | None
     low_watermark: int
     now: int
 
@@ -93,7 +93,7 @@ class Adding(ms.Computation[Kept]):
     def process_timer(self, timer: ms.Timer) -> None:
         wall = timer.clock is ms.Clock.WALL
         stamp = timer.at if timer.hold is None else timer.hold
-        self.note("fire", timer.tag, int(timer.at), wall, stamp, told=self.state.pending.pop(timer.tag, None))
+        self.note("fire", timer.tag, int(timer.at), wall, stamp, in_state=self.state.pending.pop(timer.tag, None))
         if timer.tag == "next":
             self.begin("again", self.now + NAP, wall=True, stamp=stamp)  # type: ignore[operator]
         elif timer.tag == "nap" and self.low_watermark < ms.END_OF_TIME:
@@ -110,8 +110,8 @@ class Adding(ms.Computation[Kept]):
         self.state.pending[tag] = int(at)
         self.note("set", tag, int(at), wall, stamp)
 
-    def note(self, does: str, tag: str, at: int, wall: bool, stamp: Any, told: int | None = None) -> None:
-        self.diary.produce(Note(does, tag, at, wall, told, int(self.low_watermark), int(self.now)), timestamp=stamp)
+    def note(self, does: str, tag: str, at: int, wall: bool, stamp: Any, in_state: int | None = None) -> None:
+        self.diary.produce(Note(does, tag, at, wall, in_state, int(self.low_watermark), int(self.now)), timestamp=stamp)
 
 
 class Rounds(Adding):
@@ -215,5 +215,5 @@ def diary_of(made: Iterable[Logged]) -> list[tuple[Entry, int | None]]:
         note = _decode_note(record.value)
         name = record.stream.removesuffix(".diary")
         does: Any = note.does
-        found.append((Entry(name, record.key, does, note.tag, note.at, note.wall, note.low_watermark, note.now), note.told))
+        found.append((Entry(name, record.key, does, note.tag, note.at, note.wall, note.low_watermark, note.now), note.in_state))
     return found

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.core.ledger import Ledger
+from millstream.core.ledger import Commit, Ledger, encode_commit
 from millstream.errors import LogError
 from millstream.journal.commits import Commits
 from millstream.journal.errors import Missing
 from millstream.journal.opening import open_ledger
+from millstream.journal.sealed import seal
 from tests.journal.made import commits_on, extend, next_commit, owned
 from tests.journal.simdisk import SimDisk
 
@@ -46,6 +47,35 @@ def test_a_number_is_made_once() -> None:
     found = commits.read(2)
     assert found is not None
     assert found.id == "one"
+
+
+def spoiled(ledger: Ledger) -> Commit:
+    """With a fraction where a whole number of microseconds belongs."""
+    commit = next_commit(ledger, "spoiled")
+    commit.promises = {"clicks": 0.5}  # type: ignore[dict-item]
+    return commit
+
+
+def test_what_cannot_be_read_back_is_not_committed() -> None:
+    disk, commits = commits_on()
+    ledger = owned(commits)
+    with pytest.raises(
+        LogError, match=r"^commit 2 was not made, .*Expected `int`, got `float` - at `\$.promises.*; the folder is as it was$"
+    ):
+        commits.create(spoiled(ledger))
+    assert disk.names("commits") == ["000000000001"]
+    assert extend(commits, ledger)
+
+
+def test_a_commit_that_was_spoiled_before_is_named() -> None:
+    disk, commits = commits_on()
+    ledger = owned(commits)
+    assert disk.create_whole("commits/000000000002", seal(encode_commit(spoiled(ledger))))
+    for read in (lambda: open_ledger(commits), lambda: list(commits.span(1, 2))):
+        with pytest.raises(
+            LogError, match=r"^commits/000000000002 is as it was written, and cannot be read: .*got `float`.*; read the folder"
+        ):
+            read()
 
 
 def test_a_commit_survives_a_power_loss_once_it_is_made() -> None:

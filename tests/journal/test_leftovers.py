@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.core.ledger import Source
+from millstream.core.ledger import SourceProgress
 from millstream.errors import LogError
 from millstream.journal.commits import Commits, Snapshot
 from millstream.journal.disk import Disk, LocalDisk
@@ -142,7 +142,7 @@ def test_what_no_commit_names_is_found_with_its_time(disk: Disk) -> None:
     for batch, fence in ((0, 1), (1, 1), (1, 2), (2, 2)):
         notes.leave(Note("clicks", batch, fence, [], {}, 0, 0))
     notes.leave(Note("visits", 0, 1, [], {}, 0, 0))
-    ledger.sources["clicks"] = Source(batch=1)
+    ledger.sources["clicks"] = SourceProgress(batch=1)
     found = find_leftovers(disk, ledger)
     assert set(found.segments) == {"lane0-2"}
     assert set(found.notes) == {f"clicks/{batch:012d}-{fence:06d}" for batch, fence in ((0, 1), (1, 1), (1, 2))}

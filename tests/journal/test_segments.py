@@ -168,7 +168,7 @@ def test_a_missing_segment_is_missing_at_once() -> None:
     assert waited == []
 
 
-def test_a_wrong_byte_is_damage_after_the_patience_is_used_up() -> None:
+def test_a_wrong_byte_is_damage_after_the_timeout() -> None:
     disk = SimDisk()
     frame, part = one_frame(disk)
     disk.entries[segment_path(frame.segment)].content[part.offset] ^= 1
@@ -206,7 +206,7 @@ def test_a_part_whose_checksum_fits_and_whose_content_does_not_is_damage() -> No
     frame = writer_on(disk).append([], rows=b"no columns", lane=0)
     assert frame.rows is not None
     part = dealt(b"1").placed(frame.rows.offset, frame.rows.length, frame.rows.checksum)
-    with pytest.raises(Damaged, match=r"^segments/lane-0-u0 at byte 0 is damaged: "):
+    with pytest.raises(Damaged, match=r"^segments/lane-0-u0 at byte 0 is as it was written, and cannot be read: "):
         reader_on(disk).part(frame.segment, part)
 
 

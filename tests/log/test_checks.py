@@ -21,10 +21,10 @@ from millstream.spark.run import cause_of
 from millstream.timestamp import Timestamp
 
 
-def checkpoint(folder: Folder, query: str, *, offsets: int, commits: int, seen: int | None = None) -> Path:
+def checkpoint(folder: Folder, query: str, *, offsets: int, commits: int) -> Path:
     """As Spark would leave it: so many batches planned, so many done."""
     path = folder.checkpoint(query)
-    for place, count in (("offsets", offsets), ("commits", commits), ("sources/0", offsets if seen is None else seen)):
+    for place, count in (("offsets", offsets), ("commits", commits)):
         (path / place).mkdir(parents=True)
         for batch in range(count):
             (path / place / str(batch)).touch()
@@ -72,15 +72,11 @@ def test_a_lane_needs_its_checkpoint_once_the_journal_has_let_go(folder: Folder)
 
 def test_an_injector_that_would_take_its_source_in_again_is_refused(folder: Folder) -> None:
     with pytest.raises(LogError, match=r"inject clicks is gone or empty, but commits have batch 3 of injector 'clicks'"):
-        check_injector(folder, "clicks", 3, files=True)
+        check_injector(folder, "clicks", 3)
     checkpoint(folder, "inject clicks", offsets=3, commits=3)
     with pytest.raises(LogError, match=r"inject clicks ends with batch 2, but commits have batch 3"):
-        check_injector(folder, "clicks", 3, files=True)
-    check_injector(folder, "clicks", 2, files=True)
-    checkpoint(folder, "inject others", offsets=3, commits=3, seen=2)
-    with pytest.raises(LogError, match=r"sources/0 does not say which files injector 'others' has read"):
-        check_injector(folder, "others", 2, files=True)
-    check_injector(folder, "others", 2, files=False)  # a DataFrame has its own source
+        check_injector(folder, "clicks", 3)
+    check_injector(folder, "clicks", 2)
 
 
 def test_what_spark_says_is_done_has_left_a_note_or_is_in_a_commit(folder: Folder) -> None:
@@ -152,5 +148,5 @@ def test_a_run_ends_also_when_the_search_for_the_file_to_blame_fails(tmp_path: P
         raise FileNotFoundError("offsets/7")
 
     monkeypatch.setattr("millstream.spark.failure.damaged_files", vanish)
-    told = cause_of(Died("lane 0", RuntimeError("it broke"), "lane 0"), Folder(tmp_path))
-    assert told == "lane 0 stopped: it broke; what is to blame could not be looked for: offsets/7"
+    message = cause_of(Died("lane 0", RuntimeError("it broke"), "lane 0"), Folder(tmp_path))
+    assert message == "lane 0 stopped: it broke; what is to blame could not be looked for: offsets/7"

@@ -57,15 +57,6 @@ def test_a_folder_as_the_first_format_wrote_it_is_refused_by_name(tmp_path: Path
         Folder(tmp_path).open()
 
 
-def test_a_folder_that_was_moved_is_refused(tmp_path: Path) -> None:
-    folder = pinned(tmp_path / "old")
-    folder.path.rename(tmp_path / "new")
-    with pytest.raises(LogError, match=r"new was made at .*/old and moved here; .* move it back, or link it from there"):
-        Folder(tmp_path / "new").open()
-    (tmp_path / "old").symlink_to(tmp_path / "new")
-    assert Folder(tmp_path / "old").open() is not None
-
-
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
     with pytest.raises(LogError, match=r"holds holiday\.jpg, but no run of Millstream; name an empty or a new folder"):
@@ -80,17 +71,17 @@ def test_a_folder_that_has_lost_what_is_fixed_is_refused_by_name(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("number", "mend"),
+    ("number", "remedy"),
     [
         (errno.ENOSPC, "No space left on device; make room and start again"),
         (errno.EROFS, "Read-only file system; name a folder that you may write to"),
         (errno.EIO, "Input/output error"),
     ],
 )
-def test_what_the_system_refuses_is_told_as_a_matter_of_the_folder(tmp_path: Path, number: int, mend: str) -> None:
+def test_what_the_system_refuses_is_told_as_a_matter_of_the_folder(tmp_path: Path, number: int, remedy: str) -> None:
     with pytest.raises(LogError) as refused, Folder(tmp_path).usable():
         raise OSError(number, os.strerror(number))
-    assert str(refused.value) == f"{tmp_path} cannot be used: {mend}"
+    assert str(refused.value) == f"{tmp_path} cannot be used: {remedy}"
 
 
 def test_a_folder_under_a_file_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from millstream.errors import LogError
 from millstream.journal.disk import LocalDisk
 from millstream.log.entries import APP_ID, entry_path
 from millstream.log.history import At, read_file
-from millstream.log.snapshot import Snapshot, read_entry
+from millstream.log.snapshot import LogSnapshot, read_entry
 from tests.journal.simdisk import SimDisk
 from tests.log.made import Table, local, rows, values
 
@@ -37,11 +37,11 @@ def test_any_tool_reads_it(tmp_path: Path) -> None:
 def test_a_snapshot_is_the_same_from_a_checkpoint_and_from_entries(tmp_path: Path) -> None:
     table = local(tmp_path)
     table.grow(*range(1, 10))
-    before = Snapshot(table.history.disk)
+    before = LogSnapshot(table.history.disk)
     DeltaTable(str(tmp_path)).create_checkpoint()
     for version in range(9):
         (tmp_path / entry_path(version)).unlink()
-    after = Snapshot(table.history.disk)
+    after = LogSnapshot(table.history.disk)
     assert (after.files, after.version, after.upto) == (before.files, before.version, before.upto)
     table.grow(10)
     after.advance()
@@ -67,7 +67,7 @@ def test_no_bit_of_an_entry_can_turn_without_being_noticed(tmp_path: Path) -> No
 def test_a_file_that_is_torn_or_has_a_turned_bit_is_named(tmp_path: Path) -> None:
     table = local(tmp_path)
     table.grow(1)
-    (file,) = Snapshot(table.history.disk).files
+    (file,) = LogSnapshot(table.history.disk).files
     path = tmp_path / file
     whole = path.read_bytes()
     noticed = 0
@@ -93,7 +93,7 @@ def test_an_entry_that_is_missing_is_named(tmp_path: Path) -> None:
     table.grow(1, 2, 3)
     (tmp_path / entry_path(2)).unlink()
     with pytest.raises(LogError, match=rf"{entry_path(2)} is missing, and later entries are there"):
-        Snapshot(table.history.disk)
+        LogSnapshot(table.history.disk)
 
 
 def test_another_tool_that_writes_between_moves_no_epoch(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_another_tool_that_writes_between_moves_no_epoch(tmp_path: Path) -> None
     assert table.history.position() == At(table.at.version + 1, 2)
     table.grow(3)
     assert values(tmp_path) == [1, 1, 2, 2, 3, 3]
-    assert len(Snapshot(table.history.disk).files) == 2
+    assert len(LogSnapshot(table.history.disk).files) == 2
 
 
 def test_a_writer_that_slept_while_its_number_was_cleaned_away_must_stop(tmp_path: Path) -> None:
@@ -125,14 +125,14 @@ def test_an_entry_whose_answer_was_lost_is_known_by_its_content(fault: str) -> N
     setattr(disk.faults, fault, True)
     table.grow(1)
     assert table.history.position() == At(1, 1)
-    assert Snapshot(disk).upto == 1
+    assert LogSnapshot(disk).upto == 1
 
 
 def test_a_refused_writer_leaves_no_file(tmp_path: Path) -> None:
     table, late = local(tmp_path), local(tmp_path)
     table.grow(1)
     assert late.history.commit([late.history.stage("s", rows(1))], after=late.at, to=1) is None
-    assert {str(file.relative_to(tmp_path)) for file in tmp_path.glob("*/*.parquet")} == set(Snapshot(LocalDisk(tmp_path)).files)
+    assert {str(file.relative_to(tmp_path)) for file in tmp_path.glob("*/*.parquet")} == set(LogSnapshot(LocalDisk(tmp_path)).files)
 
 
 def test_a_full_disk_changes_nothing() -> None:
@@ -145,4 +145,4 @@ def test_a_full_disk_changes_nothing() -> None:
     disk.faults.space = None
     assert table.history.position() == At(1, 1)
     table.grow(2)
-    assert Snapshot(disk).upto == 2
+    assert LogSnapshot(disk).upto == 2

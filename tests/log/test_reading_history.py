@@ -14,7 +14,7 @@ from millstream.errors import LogError
 from millstream.journal.disk import Disk, LocalDisk
 from millstream.log import reading_history
 from millstream.log import upkeep as upkeep_module
-from millstream.log.reading_history import Piece, history, lines, python_records, records
+from millstream.log.reading_history import LogPiece, history, lines, python_records, records
 from millstream.log.rows import Rows
 from millstream.log.upkeep import Upkeep
 from millstream.record import Record
@@ -107,7 +107,7 @@ def test_so_they_are_after_merges_and_epoch_by_epoch(seed: int, tmp_path: Path, 
     assert flat(found) == [row for row in want if after < row[0] <= min(end, upto)]
 
 
-def flat(found: list[tuple[int, list[Piece]]]) -> list[Plain]:
+def flat(found: list[tuple[int, list[LogPiece]]]) -> list[Plain]:
     return sorted(
         (epoch, int(at), piece.major, minor, value.decode())
         for epoch, pieces in found

@@ -17,7 +17,7 @@ from millstream.log import upkeep as module
 from millstream.log.entries import entry_path
 from millstream.log.history import At
 from millstream.log.reading_history import history, records
-from millstream.log.snapshot import Snapshot, read_entry
+from millstream.log.snapshot import LogSnapshot, read_entry
 from millstream.log.upkeep import Upkeep
 from millstream.timestamp import HOUR, MINUTE, SECOND, Duration, Timestamp
 from tests.log.made import Clock, Table, local, rows, values
@@ -35,7 +35,7 @@ def run(upkeep: Upkeep, table: Table, **needed_from: int) -> None:
 
 
 def live(path: Path) -> set[str]:
-    return set(Snapshot(LocalDisk(path)).files)
+    return set(LogSnapshot(LocalDisk(path)).files)
 
 
 def files(path: Path) -> set[str]:
@@ -117,7 +117,7 @@ def test_checkpoints_of_the_table_do_not_remember_the_files_that_left_it(tmp_pat
 
 
 def test_a_merge_is_bounded_in_bytes_and_rows(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = sum(file.size for file in Snapshot(table.history.disk).files.values())
+    whole = sum(file.size for file in LogSnapshot(table.history.disk).files.values())
     monkeypatch.setattr(module, "BYTES_PER_MERGE", whole // 4)
     keeper = upkeep(table, tmp_path)
     assert keeper.run(table.clock.now)
@@ -211,10 +211,14 @@ def test_retention_leaves_what_a_delivery_needs(tmp_path: Path, clock: Clock) ->
     table.grow(1, 2, 3)
     table.grow(4, stream="t")
     clock.now += 2 * HOUR
-    run(upkeep(table, tmp_path, retention=HOUR), table, s=2)
+    made = upkeep(table, tmp_path, retention=HOUR)
+    run(made, table, s=2)
     assert values(tmp_path) == [2, 2, 3, 3]
-    run(upkeep(table, tmp_path, retention=HOUR), table)
+    assert made.kept == {"s"}
+    made = upkeep(table, tmp_path, retention=HOUR)
+    run(made, table)
     assert values(tmp_path) == []
+    assert made.kept == frozenset()
 
 
 def test_files_younger_than_the_retention_stay(table: Table, tmp_path: Path) -> None:
@@ -282,10 +286,10 @@ def test_a_checkpoint_of_delta_is_needed_by_nobody_who_has_the_entries(
     """Its hint may be torn, or it may be gone, as long as the entries are there."""
     run(upkeep(table, tmp_path), table)
     (tmp_path / "_delta_log" / "_last_checkpoint").write_bytes(b"{")
-    assert Snapshot(table.history.disk).upto == 100
+    assert LogSnapshot(table.history.disk).upto == 100
     for checkpoint in tmp_path.glob("_delta_log/*.checkpoint.parquet"):
         checkpoint.unlink()
-    assert Snapshot(table.history.disk).upto == 100
+    assert LogSnapshot(table.history.disk).upto == 100
     assert (tmp_path / entry_path(0)).exists()
 
 

@@ -6,16 +6,16 @@ import itertools
 from typing import Any, TypeVar
 
 import millstream as ms
-from millstream.core.epoch import Report as BucketReport
+from millstream.core.epoch import BucketReport as BucketReport
 from millstream.core.epoch import Summary, Tally
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.ledger import Checkpoint, Commit, Identity, Ledger
 from millstream.core.parts import NO_LANE, Frame, Part, RowsPart
 from millstream.core.row import Minima
 from millstream.mill.actions import Action, Fed, Moment, Send, Settings, Write
-from millstream.mill.beginning import plant_of
-from millstream.mill.messages import Join, Redo, Report, Returned, Run, TakeCheckpoint, ToLane
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.beginning import first_commit, plant_of
+from millstream.mill.messages import Join, Redo, Report, Returned, TakeCheckpoint, ToLane, Work
+from millstream.mill.planner import Planner
 from millstream.timestamp import END_OF_TIME, Timestamp
 from tests.conformance.scenes import Obedient, Relay, at, inject
 
@@ -29,11 +29,11 @@ class Unkept(Obedient):
     said: ms.Output[str] = ms.output(keep=False)
 
 
-def graph_of(**told: Any) -> Graph:
+def graph_of(**options: Any) -> Graph:
     """Events that are read by `it`, whose words are read by `relay`; `said` is delivered to nowhere as `out`."""
     topology = ms.Topology("desk")
-    deliver, keep = told.pop("deliver", False), told.pop("keep", True)
-    events, it, relay = inject(topology, **told), Obedient() if keep else Unkept(), Relay()
+    deliver, keep = options.pop("deliver", False), options.pop("keep", True)
+    events, it, relay = inject(topology, **options), Obedient() if keep else Unkept(), Relay()
     topology.compute("it", it).reads(events)
     topology.compute("relay", relay).reads(it.said)
     if deliver:
@@ -69,8 +69,8 @@ class Desk:
         plant = plant_of(self.graph.outline, buckets=2 * lanes, lanes=lanes)
         first = first_commit(self.graph.outline, self.ledger, fence=self.ledger.fence + 1, plant=plant, id_=self._id(), at=self.now)
         self.ledger.apply(first)
-        told = Settings(**settings)
-        self.planner = Planner(self.graph.outline, self.ledger, settings=told, redo={}, folded=folded, new_id=self._id, at=self.now)
+        chosen = Settings(**settings)
+        self.planner = Planner(self.graph.outline, self.ledger, settings=chosen, redo={}, folded=folded, new_id=self._id, at=self.now)
 
     def _id(self) -> str:
         return f"c{next(self.ids)}"
@@ -130,15 +130,15 @@ class Desk:
         marks = {} if upto is None else {"": at(upto)}
         return self.act(self.planner.on_fed(Fed("events", frames, marks, records * parts, **fed), self.now))
 
-    def report(self, lane: int = 0, *, words: int = 0, rows: int = 0, wall: Timestamp = END_OF_TIME, **changed: Any) -> list[Action]:
+    def report(self, lane: int = 0, *, productions: int = 0, rows: int = 0, wall: Timestamp = END_OF_TIME, **changed: Any) -> list[Action]:
         """A lane answers the last epoch that it was given."""
-        run = self.last(lane, Run)
+        run = self.last(lane, Work)
         epoch = run.header.epoch
-        parts = [Part(next(self.offsets), 10, 0, lane, "it.said", "", "it.said", epoch, words, at(1))] if words else []
+        parts = [Part(next(self.offsets), 10, 0, lane, "it.said", "", "it.said", epoch, productions, at(1))] if productions else []
         rows_part = RowsPart(next(self.offsets), 20 * rows, 0, rows) if rows else None
-        frame = Frame(f"lane{lane}", lane, parts, rows_part) if parts or rows_part else None
+        frames = [Frame(f"lane{lane}", lane, parts, rows_part)] if parts or rows_part else []
         summary = Summary(2 * lane, {"it": BucketReport(Minima(wall=wall), rows, 0)}, {"it": Tally(received=1, applied=1)})
-        report = Report(**{"epoch": epoch, "try_number": run.try_number, "frame": frame, "summaries": [summary], **changed})
+        report = Report(**{"epoch": epoch, "try_number": run.try_number, "frames": frames, "summaries": [summary], **changed})
         return self.act(self.planner.on_report(self.sitting[lane], report, self.now))
 
     def checkpoint(self, lane: int = 0) -> int:

@@ -16,7 +16,7 @@ from millstream.mill.channel import Channel, connect
 from millstream.mill.messages import Join, ToLane, decode_to_lane, encode_message
 from tests.conformance.scenes import at
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 BUCKETS = 2
 
 
@@ -28,7 +28,7 @@ def join(address: str, secret: bytes, *, attempt: int = 1, state: Checkpoint | N
 
 
 def hear(channel: Channel) -> ToLane:
-    message = channel.receive(PATIENCE)
+    message = channel.receive(TIMEOUT)
     assert message is not None
     return decode_to_lane(message)
 

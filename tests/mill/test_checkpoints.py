@@ -8,7 +8,7 @@ import pytest
 
 from millstream.core.ledger import Checkpoint
 from millstream.mill.actions import Close, End, Look, Warn
-from millstream.mill.messages import GoAway, Run, TakeCheckpoint, Welcome, WriteBack
+from millstream.mill.messages import GoAway, TakeCheckpoint, Welcome, Work, WriteBack
 from tests.mill.desk import Desk, identity, redo_epochs
 
 
@@ -76,11 +76,11 @@ def test_one_lane_after_the_other() -> None:
     desk.tick(61.0)
     assert (len(desk.heard(0, TakeCheckpoint)), len(desk.heard(1, TakeCheckpoint))) == (1, 0)
     desk.feed(lane=0)
-    assert not desk.heard(0, Run)[1:], "one that checkpoints is given nothing"
+    assert not desk.heard(0, Work)[1:], "one that checkpoints is given nothing"
     desk.feed(lane=1)
     desk.report(1)  # the other goes on
     desk.checkpoint(0)
-    assert isinstance(desk.last(0, Run), Run)
+    assert isinstance(desk.last(0, Work), Work)
     desk.report(0)
     assert isinstance(desk.last(1, TakeCheckpoint), TakeCheckpoint)
 

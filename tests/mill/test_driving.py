@@ -19,15 +19,15 @@ from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.opening import claim
 from millstream.mill.actions import Action, Fed, Moment, Settings
-from millstream.mill.beginning import plant_of
+from millstream.mill.beginning import first_commit, plant_of
 from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
 from millstream.mill.driving import Ended, PlannerThread
-from millstream.mill.messages import GoAway, Join, Report, Run, Welcome, encode_message
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.messages import GoAway, Join, Report, Welcome, Work, encode_message
+from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 from tests.conformance.scenes import Obedient, at, inject
 from tests.mill.desk import graph_of
-from tests.mill.spoken import BUCKETS, PATIENCE, fed_of, hear, join
+from tests.mill.spoken import BUCKETS, TIMEOUT, fed_of, hear, join
 from tests.waiting import wait_until
 
 
@@ -51,8 +51,8 @@ class House:
 
         ledger = claim(self.commits, make)
         now = Moment(self.clock(), time.monotonic())
-        told, folded = Settings(**settings), self.commits.newest_snapshot()
-        planner = Planner(self.graph.outline, ledger, settings=told, redo={}, folded=folded, new_id=lambda: uuid.uuid4().hex, at=now)
+        chosen, folded = Settings(**settings), self.commits.newest_snapshot()
+        planner = Planner(self.graph.outline, ledger, settings=chosen, redo={}, folded=folded, new_id=lambda: uuid.uuid4().hex, at=now)
         self.listener = Listener()
         thread = PlannerThread(planner, self.commits, self.listener, self.secret, clock=lambda: self.clock(), before_join=before_join)
         self.threads.append(thread)
@@ -70,9 +70,20 @@ class House:
 
     def close(self) -> None:
         for thread in self.threads:
-            thread.end()
+            end(thread) if thread.ident is not None else thread._listener.close()
         for channel in self.channels:
             channel.close()
+
+
+def end(thread: PlannerThread) -> None:
+    """As it ends when its driver is gone."""
+
+    def leave(planner: Planner, at: Moment) -> list[Action]:
+        raise Closed("the driver is gone")
+
+    thread.tell(leave)
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -95,7 +106,7 @@ def ask(thread: PlannerThread) -> None:
         return []
 
     thread.tell(event)
-    wait_until(lambda: heard.is_set() or thread.ended.is_set(), PATIENCE)
+    wait_until(lambda: heard.is_set() or thread.ended.is_set(), TIMEOUT)
 
 
 def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: House) -> None:
@@ -106,10 +117,10 @@ def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: H
     assert isinstance(hear(lane), Welcome)
     feed(thread, house.fed())
     run = hear(lane)
-    assert isinstance(run, Run)
+    assert isinstance(run, Work)
     assert house.commits.read(run.header.epoch) is None
-    lane.send(encode_message(Report(run.header.epoch, run.try_number, None, [])))
-    wait_until(lambda: run.header.epoch in woken, PATIENCE)
+    lane.send(encode_message(Report(run.header.epoch, run.try_number, [], [])))
+    wait_until(lambda: run.header.epoch in woken, TIMEOUT)
     commit = house.commits.read(run.header.epoch)
     assert commit is not None
     assert (commit.sources["events"].position, len(commit.took)) == (1, 1)
@@ -128,11 +139,11 @@ def test_what_becomes_due_while_it_looks_is_not_slept_over(house: House) -> None
     house.clock = lambda: at(59)
     feed(thread, Fed("events", [], {"quick": at(9)}))
     ask(thread)
-    wait_until(lambda: time.monotonic() > thread.planner.emptied + 2 * thread.planner.settings.empty_every, PATIENCE)
+    wait_until(lambda: time.monotonic() > thread.planner.emptied + 2 * thread.planner.settings.empty_every, TIMEOUT)
     looks = iter([at(60) - 100 * ms.MILLISECOND] * 2)  # a question, and a look before the silence counts; then after it
     house.clock = lambda: next(looks, at(61))
     ask(thread)
-    wait_until(lambda: thread.planner.ledger.promises["events"] == at(9), PATIENCE)
+    wait_until(lambda: thread.planner.ledger.promises["events"] == at(9), TIMEOUT)
 
 
 def test_an_idle_planner_does_not_turn(house: House) -> None:
@@ -140,7 +151,7 @@ def test_an_idle_planner_does_not_turn(house: House) -> None:
     lane = house.lane()
     assert isinstance(hear(lane), Welcome)
     ask(thread)
-    wait_until(lambda: thread.planner.next_tick(Moment(at(0), 1e9)) is None, PATIENCE)
+    wait_until(lambda: thread.planner.next_tick(Moment(at(0), 1e9)) is None, TIMEOUT)
     ask(thread)
     turns = thread.turns
     assert not thread.ended.wait(0.5)
@@ -154,7 +165,7 @@ def test_a_lane_of_which_the_connection_ends_is_lost_and_its_epoch_waits(house: 
     feed(thread, house.fed())
     first = hear(lane)
     lane.close()
-    wait_until(lambda: not thread.planner.seats[0].here, PATIENCE)
+    wait_until(lambda: not thread.planner.seats[0].here, TIMEOUT)
     again = house.lane(2)
     assert isinstance(hear(again), Welcome)
     assert hear(again) == first
@@ -166,8 +177,8 @@ def test_a_lane_that_says_what_cannot_be_read_is_closed(house: House, caplog: py
     assert isinstance(hear(lane), Welcome)
     lane.send(b"nonsense")
     with pytest.raises(Closed):
-        lane.receive(PATIENCE)
-    wait_until(lambda: not thread.planner.seats[0].here, PATIENCE)
+        lane.receive(TIMEOUT)
+    wait_until(lambda: not thread.planner.seats[0].here, TIMEOUT)
     assert "a lane said what cannot be read" in caplog.text
 
 
@@ -176,10 +187,10 @@ def test_rule_3_the_thread_ends_when_another_run_has_the_number(house: House) ->
     listener = house.listener
     house.planner()
     old.tell(lambda planner, at: planner.on_fed(Fed("events", [], {"": ms.Timestamp(5)}), at))
-    assert old.ended.wait(PATIENCE)
+    assert old.ended.wait(TIMEOUT)
     assert isinstance(old.error, Ended)
     assert old.error.kind == "Fenced"
-    old.end()
+    old.join(TIMEOUT)
     with pytest.raises(Closed):
         connect(listener.address, house.secret)
 
@@ -193,7 +204,7 @@ def test_rule_12_a_state_ahead_is_damage_only_if_nobody_has_taken_over(house: Ho
     channel = connect(address, house.secret)
     house.channels.append(channel)
     channel.send(encode_message(Join(0, 1, Checkpoint(Identity(50, "of the newer run", "1")), "here")))
-    assert thread.ended.wait(PATIENCE)
+    assert thread.ended.wait(TIMEOUT)
     assert isinstance(thread.error, Ended)
     assert thread.error.kind == kind
 
@@ -202,7 +213,7 @@ def test_rule_14_what_spark_wrote_is_synced_before_the_planner_hears_of_a_lane(h
     order: list[str] = []
     thread = house.planner(before_join=lambda lane: order.append(f"synced {lane}"), start=False)
     joined = thread.planner.on_join
-    thread.planner.on_join = lambda *told: order.append("joined") or joined(*told)  # type: ignore[method-assign, func-returns-value]
+    thread.planner.on_join = lambda *arguments: order.append("joined") or joined(*arguments)  # type: ignore[method-assign, func-returns-value]
     thread.start()
     assert isinstance(hear(house.lane()), Welcome)
     assert order == ["synced 0", "joined"]
@@ -214,10 +225,10 @@ def test_a_sync_that_fails_ends_the_run(house: House) -> None:
 
     thread = house.planner(before_join=fail)
     lane = house.lane()
-    assert thread.ended.wait(PATIENCE)
+    assert thread.ended.wait(TIMEOUT)
     assert isinstance(thread.error, OSError)
     with pytest.raises(Closed):
-        lane.receive(PATIENCE)
+        lane.receive(TIMEOUT)
 
 
 def test_a_lane_that_is_greeted_while_the_planner_ends_is_let_go(house: House) -> None:
@@ -226,15 +237,15 @@ def test_a_lane_that_is_greeted_while_the_planner_ends_is_let_go(house: House) -
 
     def wait_for_the_end(lane: int) -> None:
         greeting.set()
-        assert ending.wait(PATIENCE)
+        assert ending.wait(TIMEOUT)
 
     thread = house.planner(before_join=wait_for_the_end)
     lane = house.lane()
-    assert greeting.wait(PATIENCE)
-    thread.end()
+    assert greeting.wait(TIMEOUT)
+    end(thread)
     ending.set()
     with pytest.raises(Closed):
-        lane.receive(PATIENCE)
+        lane.receive(TIMEOUT)
 
 
 def test_a_planner_that_closes_sends_lanes_away_also_those_that_come_late(house: House) -> None:
@@ -252,17 +263,10 @@ def test_strangers_are_not_heard_and_keep_nobody_out(house: House) -> None:
     liar = Channel(_connected(house.listener.address))
     liar.send(b"x" * 64)
     assert isinstance(hear(house.lane()), Welcome)
-    liar.receive(PATIENCE)  # what it is to sign
+    liar.receive(TIMEOUT)  # what it is to sign
     with pytest.raises(Closed):
-        liar.receive(PATIENCE)
+        liar.receive(TIMEOUT)
     silent.close()
-
-
-def test_one_that_was_never_started_can_be_ended(house: House) -> None:
-    thread = house.planner(start=False)
-    thread.end()
-    with pytest.raises(Closed):
-        connect(house.listener.address, house.secret)
 
 
 def test_a_start_merges_the_commits_of_runs_that_died_before_they_did(house: House) -> None:
@@ -270,7 +274,7 @@ def test_a_start_merges_the_commits_of_runs_that_died_before_they_did(house: Hou
         house.planner(start=False)
     assert house.commits.newest_snapshot() == 0
     house.planner(fold_every=5)
-    wait_until(lambda: house.commits.newest_snapshot() == 5, PATIENCE)
+    wait_until(lambda: house.commits.newest_snapshot() == 5, TIMEOUT)
 
 
 def test_a_start_sweeps_what_a_killed_run_was_writing_aside(house: House, tmp_path: Path) -> None:
@@ -300,6 +304,6 @@ def test_a_start_removes_orphans_that_are_an_hour_old(house: House, tmp_path: Pa
         os.utime(tmp_path / "segments" / name, (written, written))
     thread = house.planner(positions_every=0.0)
     assert isinstance(hear(house.lane()), Welcome)
-    wait_until(lambda: sorted(house.commits.disk.names("segments")) == sorted(names[2:]), PATIENCE)
+    wait_until(lambda: sorted(house.commits.disk.names("segments")) == sorted(names[2:]), TIMEOUT)
     found = [house.commits.read(number) for number in range(3, thread.planner.ledger.number + 1)]
     assert [sorted(commit.free.segments) for commit in found if commit is not None and commit.free] == [["lane0-1", "values-000001-1"]]

@@ -33,9 +33,9 @@ from millstream.mill.messages import (
     Redo,
     Report,
     Returned,
-    Run,
     TakeCheckpoint,
     Welcome,
+    Work,
     WriteBack,
     decode_from_lane,
     encode_message,
@@ -48,7 +48,7 @@ from tests.journal.simdisk import SimDisk
 from tests.waiting import wait_until
 
 LANES = Lanes(2, 1)
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ class Place:
         writer = SegmentWriter(self.disk, "lane0", self.unique)
         return Lane(self.graph, 0, LANES, Held(self.store, memory=None), writer, self.reader)
 
-    def run(self, epoch: int, *does: str, committed: int | None = None, redo: list[Redo] | None = None) -> Run:
+    def run(self, epoch: int, *does: str, committed: int | None = None, redo: list[Redo] | None = None) -> Work:
         """An epoch with one event for key a each."""
         given: list[Given] = []
         if does:
@@ -87,14 +87,14 @@ class Place:
             frame = self.source.append(Dealer(self.graph, LANES).deal("events", "events", 0, columns, lane=NO_LANE), lane=NO_LANE)
             given = [Given((0,), frame.segment, part) for part in frame.parts]
         header = Header(epoch, at(0), {"it": LowWatermark(START_OF_TIME, START_OF_TIME)}, {"it": START_OF_TIME})
-        return Run(next(self.tries), header, given, {}, epoch - 1 if committed is None else committed, redo or [])
+        return Work(next(self.tries), header, given, {}, epoch - 1 if committed is None else committed, redo or [])
 
-    def words(self, report: object) -> list[str]:
+    def said(self, report: object) -> list[str]:
         assert isinstance(report, Report)
-        assert report.frame is not None
+        (frame,) = report.frames
         found = []
-        for part in report.frame.parts:
-            found += [value.decode().strip('"') for value in self.reader.part(report.frame.segment, part).values]
+        for part in frame.parts:
+            found += [value.decode().strip('"') for value in self.reader.part(frame.segment, part).values]
         return found
 
 
@@ -105,9 +105,9 @@ def place(graph: Graph) -> Place:
 
 def redo_of(report: object) -> Redo:
     assert isinstance(report, Report)
-    assert report.frame is not None
-    assert report.frame.rows is not None
-    return Redo(report.epoch, report.frame.segment, report.frame.rows)
+    (frame,) = report.frames
+    assert frame.rows is not None
+    return Redo(report.epoch, frame.segment, frame.rows)
 
 
 def test_an_epoch_becomes_one_synced_frame_of_productions_and_changed_rows(place: Place) -> None:
@@ -117,31 +117,31 @@ def test_an_epoch_becomes_one_synced_frame_of_productions_and_changed_rows(place
     report = lane.hear(run)
     assert isinstance(report, Report)
     assert (report.epoch, report.try_number) == (2, run.try_number)
-    assert place.words(report) == ["x 1", "y 2"]
-    assert report.frame is not None
-    assert report.frame.rows is not None
-    assert report.frame.rows.rows == 1
-    inode = place.disk.entries[segment_path(report.frame.segment)]
+    assert place.said(report) == ["x 1", "y 2"]
+    (frame,) = report.frames
+    assert frame.rows is not None
+    assert frame.rows.rows == 1
+    inode = place.disk.entries[segment_path(frame.segment)]
     assert inode.durable == len(inode.content), "nobody is told of what is not synced"
-    assert segment_path(report.frame.segment) in place.disk.durable
+    assert segment_path(frame.segment) in place.disk.durable
 
 
 def test_an_epoch_that_changes_nothing_has_no_frame(place: Place) -> None:
     place.lane.join(1, "here")
     report = place.lane.hear(place.run(2))
     assert isinstance(report, Report)
-    assert report.frame is None
+    assert report.frames == []
 
 
 def test_rows_are_held_from_epoch_to_epoch_and_come_back_by_redo_without_user_code(place: Place) -> None:
     place.lane.join(1, "here")
     first = place.lane.hear(place.run(2, "x"))
     second = place.lane.hear(place.run(3, "y"))
-    assert place.words(second) == ["y 2"]
+    assert place.said(second) == ["y 2"]
     again = place.new_lane()
     again.join(2, "here")
     again.hear(Welcome(3, [redo_of(first), redo_of(second)]))
-    assert place.words(again.hear(place.run(4, "z"))) == ["z 3"]
+    assert place.said(again.hear(place.run(4, "z"))) == ["z 3"]
 
 
 def test_rule_7_what_a_plan_names_is_redone_before_it_runs(place: Place) -> None:
@@ -150,7 +150,7 @@ def test_rule_7_what_a_plan_names_is_redone_before_it_runs(place: Place) -> None
     again = place.new_lane()
     again.join(2, "here")
     again.hear(Welcome(1, []))  # 2 was still open
-    assert place.words(again.hear(place.run(3, "y", redo=[redo_of(first)]))) == ["y 2"]
+    assert place.said(again.hear(place.run(3, "y", redo=[redo_of(first)]))) == ["y 2"]
 
 
 def test_code_that_raises_fails_the_epoch_and_names_the_place(place: Place) -> None:
@@ -175,7 +175,7 @@ def test_a_part_that_is_gone_fails_the_epoch_by_its_name(place: Place) -> None:
 
 
 def test_an_epoch_that_does_not_fit_into_memory_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_much(*told: object) -> None:
+    def too_much(*arguments: object) -> None:
         raise MemoryError
 
     place.lane.join(1, "here")
@@ -218,7 +218,7 @@ def test_rule_11_what_is_held_is_kept_over_a_checkpoint_of_its_own(place: Place)
     get = place.store.get
     place.store.get = lambda key: reads.append(key) or get(key)  # type: ignore[method-assign, func-returns-value]
     lane.hear(Welcome(2, []))
-    assert place.words(lane.hear(place.run(3, "y"))) == ["y 2"]
+    assert place.said(lane.hear(place.run(3, "y"))) == ["y 2"]
     assert reads == []
     assert lane.held is held
 
@@ -231,7 +231,7 @@ def test_rule_11_what_is_held_goes_if_spark_gives_back_another_checkpoint(place:
     place.store.abort()  # Spark took nothing of it
     assert lane.join(2, "here").state == Checkpoint()
     lane.hear(Welcome(1, []))
-    assert place.words(lane.hear(place.run(2, "y"))) == ["y 1"]
+    assert place.said(lane.hear(place.run(2, "y"))) == ["y 1"]
 
 
 def test_a_checkpoint_redoes_first_and_begins_a_new_segment(place: Place) -> None:
@@ -245,7 +245,7 @@ def test_a_checkpoint_redoes_first_and_begins_a_new_segment(place: Place) -> Non
     place.store.commit()
     again.join(3, "here")
     third = again.hear(place.run(3, "y"))
-    assert place.words(third) == ["y 2"]
+    assert place.said(third) == ["y 2"]
     before = third
     checkpoint(place, again, 3, "3")
     place.store.commit()
@@ -286,7 +286,7 @@ class Talk:
             self.error = error
 
     def hear(self) -> FromLane:
-        message = self.channel.receive(PATIENCE)
+        message = self.channel.receive(TIMEOUT)
         assert message is not None
         return decode_from_lane(message)
 
@@ -296,7 +296,7 @@ def talk(place: Place) -> Iterator[Talk]:
     made = Talk(place)
     yield made
     made.channel.close()
-    made.thread.join(PATIENCE)
+    made.thread.join(TIMEOUT)
     assert not made.thread.is_alive()
 
 
@@ -306,11 +306,11 @@ def test_it_joins_answers_and_returns_when_it_is_sent_away(talk: Talk) -> None:
     talk.channel.send(encode_message(talk.place.run(2, "x")))
     assert isinstance(talk.hear(), Report)
     talk.channel.send(encode_message(GoAway()))
-    talk.thread.join(PATIENCE)
+    talk.thread.join(TIMEOUT)
     assert talk.error is None
     assert not talk.place.store._written
     with pytest.raises(Closed):
-        talk.channel.receive(PATIENCE)
+        talk.channel.receive(TIMEOUT)
 
 
 def test_it_returns_after_a_checkpoint(talk: Talk) -> None:
@@ -318,14 +318,14 @@ def test_it_returns_after_a_checkpoint(talk: Talk) -> None:
     identity = Identity(1, "c1", "5")
     talk.channel.send(encode_message(TakeCheckpoint(identity, 1, [])))
     assert talk.hear() == Returned(identity, 0)
-    talk.thread.join(PATIENCE)
+    talk.thread.join(TIMEOUT)
     assert talk.error is None
 
 
 def test_rule_6_it_raises_when_the_planner_is_lost(talk: Talk) -> None:
     talk.hear()
     talk.channel.close()
-    talk.thread.join(PATIENCE)
+    talk.thread.join(TIMEOUT)
     assert isinstance(talk.error, Closed)
 
 
@@ -333,7 +333,7 @@ def test_rule_6_it_raises_after_an_epoch_that_failed_when_the_planner_was_told(t
     talk.hear()
     talk.channel.send(encode_message(talk.place.run(2, "fail")))
     assert isinstance(talk.hear(), Failed)
-    talk.thread.join(PATIENCE)
+    talk.thread.join(TIMEOUT)
     assert isinstance(talk.error, LaneFailed)
 
 
@@ -343,7 +343,7 @@ def test_rule_9_it_says_what_is_at_hand_while_an_epoch_runs(graph: Graph, monkey
     process = Obedient.process_record
 
     def slow(self: Obedient, record: ms.Record[Event]) -> None:
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(TIMEOUT)
         process(self, record)
 
     monkeypatch.setattr(Obedient, "process_record", slow)
@@ -358,8 +358,8 @@ def test_rule_9_it_says_what_is_at_hand_while_an_epoch_runs(graph: Graph, monkey
         found.append(talk.hear())
         return isinstance(found[-1], Report)
 
-    wait_until(reported, PATIENCE)
+    wait_until(reported, TIMEOUT)
     talk.channel.send(encode_message(GoAway()))
-    talk.thread.join(PATIENCE)
+    talk.thread.join(TIMEOUT)
     assert talk.error is None
     talk.channel.close()

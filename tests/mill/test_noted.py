@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Ledger, Source
+from millstream.core.ledger import Ledger, SourceProgress
 from millstream.core.parts import NO_LANE, Columns, Frame
 from millstream.core.route import Dealer
 from millstream.journal.disk import LocalDisk
@@ -56,7 +56,7 @@ def test_a_note_is_fed_once_and_in_order_though_no_commit_has_taken_it_yet(place
 def test_what_a_commit_has_taken_is_not_fed_again(place: Place) -> None:
     place.leave(0)
     place.leave(1)
-    place.ledger.sources["events"] = Source(batch=0)
+    place.ledger.sources["events"] = SourceProgress(batch=0)
     place.taker.take("events")
     assert [fed.batch for fed in place.fed] == [1]
 
@@ -79,7 +79,7 @@ def test_a_note_of_another_run_may_lose_its_frames_once_it_was_taken(place: Plac
 
         def find(injector: str, after: int) -> Note | None:
             note = found(injector, after)
-            place.ledger.sources["events"] = Source(batch=0)
+            place.ledger.sources["events"] = SourceProgress(batch=0)
             return note
 
         monkeypatch.setattr(place.taker.notes, "next", find)

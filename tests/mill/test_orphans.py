@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millstream as ms
-from millstream.core.ledger import Free, Ledger, Segment, Source
+from millstream.core.ledger import Free, Ledger, Segment, SourceProgress
 from millstream.core.parts import Frame, RowsPart
 from millstream.journal.leftovers import Leftovers
 from millstream.mill import retention
@@ -47,14 +47,14 @@ def declared(desk: Desk) -> list[Free]:
     ],
 )
 def test_an_orphan_is_known_by_who_made_it(segment: str, orphan: bool) -> None:
-    ledger = Ledger(number=9, fence=4, segments={"lane0-2": Segment(0)}, sources={"clicks": Source(batch=7)})
+    ledger = Ledger(number=9, fence=4, segments={"lane0-2": Segment(0)}, sources={"clicks": SourceProgress(batch=7)})
     assert is_orphan(segment, ledger) is orphan
     assert free_orphans(leftovers(segment), ledger, named=(), before=CLOCK).segments == ([segment] if orphan else [])
     assert free_orphans(leftovers(segment), ledger, named={segment}, before=CLOCK) == Free()
 
 
 def test_a_note_is_one_when_its_batch_was_taken() -> None:
-    ledger = Ledger(number=9, fence=4, sources={"clicks": Source(batch=7)})
+    ledger = Ledger(number=9, fence=4, sources={"clicks": SourceProgress(batch=7)})
     notes = tuple(f"{name}-000002" for name in ("clicks/000000000006", "clicks/000000000007", "clicks/000000000008", "visits/000000000000"))
     assert free_orphans(leftovers(notes=notes), ledger, named=(), before=CLOCK).notes == list(notes[:2])
 
@@ -100,7 +100,7 @@ def test_what_is_found_while_a_lane_runs_is_named_by_the_commit_and_stays() -> N
     look(desk, "lane0-1")
     desk.tick(5.0)
     assert desk.commits == []
-    desk.report(0, frame=Frame("lane0-1", 0, [], RowsPart(0, 20, 0, 1)))
+    desk.report(0, frames=[Frame("lane0-1", 0, [], RowsPart(0, 20, 0, 1))])
     assert (desk.number, declared(desk)) == (2, [])
     look(desk, "lane0-1")  # what a look found before the commit may be heard after it
     desk.tick(5.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.mill.messages import Run
+from millstream.mill.messages import Work
 from tests.conformance.scenes import at
 from tests.mill.desk import Desk, graph_of
 
@@ -48,7 +48,7 @@ def test_what_is_fed_while_an_epoch_runs_is_named_by_its_commit_and_taken_by_the
     commit = desk.commits[-1]
     assert (commit.sources["events"].injected, commit.sources["events"].position) == (3, 2)
     assert sum(len(offsets) for offsets in commit.took.values()) == 1
-    assert [given.part.records for given in desk.last(0, Run).given] == [2]
+    assert [given.part.records for given in desk.last(0, Work).given] == [2]
     assert desk.planner.ledger.low_watermarks["it"].input < at(9)
     desk.report(0)
     assert desk.planner.ledger.low_watermarks["it"].input == at(9)
@@ -73,7 +73,7 @@ def test_positions_ride_along_and_have_a_commit_of_their_own_within_a_second_if_
     desk.join(0)
     desk.join(1)
     desk.feed()
-    desk.report(0, words=1)
+    desk.report(0, productions=1)
     desk.report(0)
     number = desk.number
     desk.planner.on_logged(number, desk.now)

@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from millstream.core.ledger import Checkpoint, Identity
-from millstream.mill.actions import Close, End, Look, Warn
-from millstream.mill.messages import Busy, Failed, GoAway, Run, Welcome
+from millstream.mill.actions import Close, End, Inform, Look, Warn
+from millstream.mill.messages import Busy, Failed, GoAway, Welcome, Work
 from millstream.mill.watching import troubles
 from tests.mill.desk import Desk, identity, redo_epochs
-
-
-@pytest.fixture
-def desk() -> Desk:
-    made = Desk()
-    made.join(0)
-    made.join(1)
-    return made
 
 
 def test_rule_5_the_greatest_attempt_is_admitted_and_the_one_before_it_is_closed(desk: Desk) -> None:
@@ -25,8 +17,8 @@ def test_rule_5_the_greatest_attempt_is_admitted_and_the_one_before_it_is_closed
     assert desk.asked_for(Close) == [Close(old)]
     assert desk.heard(0, Welcome)
     desk.feed()
-    assert isinstance(desk.said[new][-1], Run)
-    assert not any(isinstance(message, Run) for message in desk.said[old])
+    assert isinstance(desk.said[new][-1], Work)
+    assert not any(isinstance(message, Work) for message in desk.said[old])
 
 
 def test_rule_5_an_older_attempt_is_refused_even_if_no_newer_one_is_connected(desk: Desk) -> None:
@@ -45,6 +37,15 @@ def test_rule_5_a_new_planner_admits_whichever_number_comes_first() -> None:
     assert desk.heard(0, Welcome)
 
 
+def test_a_lane_that_was_lost_and_comes_back_is_told_of_once(desk: Desk) -> None:
+    desk.lose(0)
+    desk.tick(2.5)
+    desk.join(0)
+    assert desk.asked_for(Inform) == [Inform("lane 0 was lost, and is back after 2.5 s")]
+    desk.join(0)  # a newer attempt takes the place of one that is there: nothing was missed
+    assert len(desk.asked_for(Inform)) == 1
+
+
 def test_rule_7_a_lane_is_told_to_redo_what_its_state_lacks(desk: Desk) -> None:
     for _ in range(3):
         desk.feed()
@@ -58,7 +59,7 @@ def test_rule_7_a_lane_is_told_to_redo_what_its_state_lacks(desk: Desk) -> None:
     desk.join(0, state=Checkpoint(identity(desk, epochs[1])))
     assert redo_epochs(desk.last(0, Welcome).redo) == epochs[2:]
     desk.feed()
-    assert redo_epochs(desk.last(0, Run).redo) == []  # once
+    assert redo_epochs(desk.last(0, Work).redo) == []  # once
 
 
 def test_rule_8_a_report_that_was_read_stands_and_the_new_attempt_redoes_it(desk: Desk) -> None:
@@ -77,21 +78,21 @@ def test_rule_8_a_report_that_was_read_stands_and_the_new_attempt_redoes_it(desk
     number = desk.number
     desk.lose(0)
     desk.join(0)
-    assert not desk.heard(0, Run), "it is not given what was reported"
+    assert not desk.heard(0, Work), "it is not given what was reported"
     desk.report(1, rows=1)
     assert desk.number == number + 1
     desk.feed(lane=0)
-    assert redo_epochs(desk.last(0, Run).redo) == [number + 1]
+    assert redo_epochs(desk.last(0, Work).redo) == [number + 1]
 
 
 def test_rule_8_a_lane_that_was_lost_without_a_report_is_given_the_plan_again(desk: Desk) -> None:
     desk.feed()
-    first = desk.last(0, Run)
+    first = desk.last(0, Work)
     desk.lose(0)
     desk.tick(5.0)
     number = desk.number
     desk.join(0)
-    again = desk.last(0, Run)
+    again = desk.last(0, Work)
     assert (again.header, again.try_number, again.given) == (first.header, first.try_number, first.given)
     desk.report(0)
     assert desk.number == number + 1
@@ -153,7 +154,7 @@ def test_rule_8_a_lane_that_is_lost_five_times_within_a_minute_ends_the_run_with
     assert desk.lose(0) == [End("LaneLost", "lane 0 was lost 5 times within a minute: out of luck")]
 
 
-def test_rule_8_a_commit_or_a_minute_between_forgives_what_was_lost(desk: Desk) -> None:
+def test_rule_8_a_commit_or_a_minute_between_resets_the_count_of_losses(desk: Desk) -> None:
     for round_ in range(12):
         assert desk.lose(0) == []
         desk.join(0)
@@ -165,18 +166,18 @@ def test_rule_8_a_commit_or_a_minute_between_forgives_what_was_lost(desk: Desk) 
 
 def test_rule_9_a_lane_that_dies_twice_of_an_epoch_is_given_half_as_much(desk: Desk) -> None:
     desk.feed(10, parts=8, lane=0)
-    assert len(desk.last(0, Run).given) == 8
-    first = desk.last(0, Run).try_number
+    assert len(desk.last(0, Work).given) == 8
+    first = desk.last(0, Work).try_number
     desk.lose(0)
     desk.join(0)
     desk.lose(0)
     assert desk.planner.opened is None
     desk.join(0)
-    run = desk.last(0, Run)
+    run = desk.last(0, Work)
     assert (len(run.given), run.header.epoch) == (4, desk.number + 1)
     assert run.try_number > first  # the number of the epoch is used again, that of the try is not
     desk.report(0)
-    assert len(desk.last(0, Run).given) == 4  # the rest
+    assert len(desk.last(0, Work).given) == 4  # the rest
 
 
 def test_rule_9_all_lanes_of_an_aborted_epoch_fail_and_come_back(desk: Desk) -> None:
@@ -214,7 +215,7 @@ def test_rule_9_a_single_part_that_kills_its_lane_ends_the_run_with_a_word_about
 
 
 def fail(desk: Desk, kind: str, message: str, lane: int = 0) -> list[object]:
-    run = desk.last(lane, Run)
+    run = desk.last(lane, Work)
     return list(desk.act(desk.planner.on_failed(desk.sitting[lane], Failed(run.header.epoch, run.try_number, kind, message), desk.now)))
 
 
@@ -224,17 +225,17 @@ def test_rule_9_code_that_raises_ends_the_run_and_nothing_of_the_epoch_stays(des
     assert fail(desk, "RecordError", "computation 'it', key 'a'") == [Close(connection), End("RecordError", "computation 'it', key 'a'")]
     assert (desk.number, desk.planner.opened) == (number, None)
     desk.join(0)  # of a repaired program, say
-    assert [given.part.records for given in desk.last(0, Run).given] == [3]
+    assert [given.part.records for given in desk.last(0, Work).given] == [3]
 
 
 def test_rule_9_an_epoch_that_does_not_fit_into_memory_is_planned_again_with_less(desk: Desk) -> None:
     desk.feed(10, parts=4)
     assert fail(desk, "MemoryError", "too much") == [Close(desk.sitting[0])]
     desk.join(0)
-    assert len(desk.last(0, Run).given) == 2
+    assert len(desk.last(0, Work).given) == 2
     assert fail(desk, "MemoryError", "too much") == [Close(desk.sitting[0])]
     desk.join(0)
-    assert len(desk.last(0, Run).given) == 1
+    assert len(desk.last(0, Work).given) == 1
     *_, end = fail(desk, "MemoryError", "too much")
     assert isinstance(end, End)
     assert end.message.startswith("too much. It may be killed for lack of memory")

@@ -142,7 +142,7 @@ def test_a_delivery_that_stays_keeps_its_claim_on_what_is_not_kept_and_a_new_one
     assert first.ledger.plant.since == {"out": 1}
     first.join(0)
     first.feed()
-    first.report(0, words=1)
+    first.report(0, productions=1)
     again = Desk(graph_of(deliver=True), ledger=first.ledger, free_every=0.0)
     assert again.ledger.plant.since == {"out": 1}
     again.join(0)

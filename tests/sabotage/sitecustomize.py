@@ -89,10 +89,14 @@ def _noted(folder: Path, *args: Any, **__: Any) -> dict[str, object]:
     from millstream.journal.opening import open_ledger
 
     batch = next(each for each in reversed(args) if isinstance(each, int))
-    noted = any((folder / "journal" / "notes" / "clicks").glob(f"{batch:012d}-*"))
-    source = open_ledger(Commits(LocalDisk(folder / "journal"))).sources.get("clicks")
+    noted = any((folder / "journal" / "notes" / "frames").glob(f"{batch:012d}-*"))
+    source = open_ledger(Commits(LocalDisk(folder / "journal"))).sources.get("frames")
     taken = source is not None and source.batch >= batch
-    return {"note": noted or taken, "committed": (folder / "checkpoints" / "inject clicks" / "commits" / str(batch)).exists()}
+    return {"note": noted or taken, "committed": (folder / "checkpoints" / "inject frames" / "commits" / str(batch)).exists()}
+
+
+def _listed(folder: Path, *_: Any) -> dict[str, object]:
+    return {"listed": any((folder / "inputs" / "clicks").iterdir())}
 
 
 def _is_new(settings: Any, messages: Any, batch: int, **_: Any) -> bool:
@@ -111,9 +115,10 @@ DRIVING, LANES, INJECTORS = "millstream.mill.driving", "millstream.spark.lanes",
 
 POINTS = {
     # In a lane.
-    "before the append": Point(SEGMENTS, "SegmentWriter.append", BEFORE, _of_lane),
+    "before the append": Point(SEGMENTS, "SegmentWriter.write", BEFORE, _of_lane),
     "after the append": Point(SEGMENTS, "SegmentWriter.write", AFTER, _of_lane),
-    "after the sync": Point(SEGMENTS, "SegmentWriter.append", AFTER, _of_lane),
+    "after the sync": Point(SEGMENTS, "SegmentWriter.sync", AFTER, _of_lane),
+    "after a range is read": Point("millstream.mill.lane", "Lane._take_in", AFTER),
     "after the report": Point("millstream.mill.channel", "Channel.send", AFTER, lambda self, message: b"Report" in message[:20]),
     "in the write-back": Point(LANES, "SparkStore.put", AFTER, lambda self, key, value: key != "identity"),
     "before Spark's commit": Point(LANES, "run_lane", AFTER),
@@ -133,6 +138,7 @@ POINTS = {
     ),
     "in the removal of segments": Point(DISK, "LocalDisk.remove", AFTER, _in("segments")),
     # In the driver.
+    "between listed files and their ranges": Point("millstream.sources.file_list", "FileList.add", AFTER, _always, _listed),
     "before a reader is woken": Point(
         "millstream.spark.ends",
         "Deliveries.on_commit",
@@ -152,16 +158,16 @@ POINTS = {
     "after a step of files has begun": Point("millstream.targets.steps", "Steps.begin", AFTER, _of_writer),
     "before a step of files has ended": Point("millstream.targets.steps", "Steps.done", BEFORE, _of_writer),
     # In an injector's query.
-    "in an injector's task": Point(INJECTORS, "_Work.finish", AFTER),
+    "in an injector's task": Point(INJECTORS, "TaskWork.finish", AFTER),
     "between an injector's frames and its note": Point(INJECTORS, "_leave", BEFORE, _is_new, _noted),
     "between an injector's note and Spark's commit": Point(INJECTORS, "InjectorWriter.commit", AFTER, _always, _noted),
 }
 
 
-def install(told: dict[str, Any]) -> None:
-    for fault in told["faults"]:
+def install(plan: dict[str, Any]) -> None:
+    for fault in plan["faults"]:
         point = POINTS[fault["point"]]
-        _when_loaded(point.module, functools.partial(_break, point=point, fault=fault, told=told))
+        _when_loaded(point.module, functools.partial(_break, point=point, fault=fault, plan=plan))
 
 
 def _when_loaded(name: str, then: Callable[[ModuleType], None]) -> None:
@@ -201,7 +207,7 @@ class _Loader(Loader):
         self._then(module)
 
 
-def _break(module: ModuleType, point: Point, fault: dict[str, Any], told: dict[str, Any]) -> None:
+def _break(module: ModuleType, point: Point, fault: dict[str, Any], plan: dict[str, Any]) -> None:
     *owners, name = point.function.split(".")
     owner = functools.reduce(getattr, owners, module)
     real = getattr(owner, name)
@@ -210,81 +216,81 @@ def _break(module: ModuleType, point: Point, fault: dict[str, Any], told: dict[s
     @functools.wraps(real)
     def broken(*args: Any, **named: Any) -> Any:
         nonlocal passed
-        hit = point.when(*args, **named) and _is_due(fault, told)
+        hit = point.when(*args, **named) and _is_due(fault, plan)
         if hit:
             passed += 1
             hit = passed > fault["skip"]
         if hit and not point.after:
-            _fire(fault, told, functools.partial(point.stands, Path(told["folder"]), *args, **named))
+            _fire(fault, plan, functools.partial(point.stands, Path(plan["folder"]), *args, **named))
         result = real(*args, **named)
         if hit and point.after:
-            _fire(fault, told, functools.partial(point.stands, Path(told["folder"]), *args, **named))
+            _fire(fault, plan, functools.partial(point.stands, Path(plan["folder"]), *args, **named))
         return result
 
     setattr(owner, name, broken)
 
 
-def _mark(told: dict[str, Any], point: str) -> Path:
-    return Path(told["fired"]) / f"{point}.json"
+def _mark(plan: dict[str, Any], point: str) -> Path:
+    return Path(plan["fired"]) / f"{point}.json"
 
 
-def _is_due(fault: dict[str, Any], told: dict[str, Any]) -> bool:
+def _is_due(fault: dict[str, Any], plan: dict[str, Any]) -> bool:
     """Not yet done, and the one before it is."""
     before = fault["after"]
-    return (before is None or _mark(told, before).exists()) and not _mark(told, fault["point"]).exists()
+    return (before is None or _mark(plan, before).exists()) and not _mark(plan, fault["point"]).exists()
 
 
-def _fire(fault: dict[str, Any], told: dict[str, Any], stands: Callable[[], dict[str, object]]) -> None:
+def _fire(fault: dict[str, Any], plan: dict[str, Any], stands: Callable[[], dict[str, object]]) -> None:
     """Once, whichever process comes first."""
     try:
-        handle = os.open(_mark(told, fault["point"]), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        handle = os.open(_mark(plan, fault["point"]), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
     with os.fdopen(handle, "w") as file:
         file.write(json.dumps({"point": fault["point"], "process": os.getpid(), **stands()}))
         file.flush()
         os.fsync(file.fileno())
-    DEEDS[fault["deed"]](told)
+    DEEDS[fault["deed"]](plan)
 
 
-def _kill(told: dict[str, Any]) -> None:
+def _kill(plan: dict[str, Any]) -> None:
     """SIGKILL for this process, and for it alone."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_all(told: dict[str, Any]) -> None:
+def _kill_all(plan: dict[str, Any]) -> None:
     """SIGKILL for the whole tree that this process belongs to, itself last."""
     import psutil
 
-    _to_all(told, psutil.Process.kill)
+    _to_all(plan, psutil.Process.kill)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _stop_all(told: dict[str, Any]) -> None:
+def _stop_all(plan: dict[str, Any]) -> None:
     """SIGSTOP for the whole tree."""
     import psutil
 
-    _to_all(told, psutil.Process.suspend)
+    _to_all(plan, psutil.Process.suspend)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _hang(told: dict[str, Any]) -> None:
+def _hang(plan: dict[str, Any]) -> None:
     """This process hangs, deaf to what its dying parents send it, until there is a file `woken`; that it then goes on is told."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     give_up = time.monotonic() + LONGEST
-    while not (Path(told["fired"]) / "woken").exists():
+    while not (Path(plan["fired"]) / "woken").exists():
         if time.monotonic() > give_up:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
-    (Path(told["fired"]) / "went on").touch()
+    (Path(plan["fired"]) / "went on").touch()
 
 
-def _to_all(told: dict[str, Any], do: Callable[[Any], None]) -> None:
+def _to_all(plan: dict[str, Any], do: Callable[[Any], None]) -> None:
     """To the whole tree but this process; some of it may be gone by then."""
     import psutil
 
-    root = psutil.Process(int(Path(told["root"]).read_text()))
+    root = psutil.Process(int(Path(plan["root"]).read_text()))
     for member in [root, *root.children(recursive=True)]:
         if member.pid != os.getpid():
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -17,18 +17,18 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every trace, broken or not")
     parser.add_argument("--digests", action="store_true", help="print the digest of every trace")
     parser.add_argument("--lines", type=int, default=60, help="of the end of a broken trace; 0 for all")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     began, played, broken, steps = time.perf_counter(), 0, list[int](), 0
-    for seed in range(told.first, told.first + told.seeds):
-        if time.perf_counter() - began > told.seconds:
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        if time.perf_counter() - began > arguments.seconds:
             break
         outcome = simulate(seed)
         played, steps = played + 1, steps + len(outcome.trace)
-        if told.digests:
+        if arguments.digests:
             print(seed, outcome.digest)
-        if told.trace or outcome.broken is not None:
+        if arguments.trace or outcome.broken is not None:
             print(f"--- seed {seed}{'' if outcome.broken is None else ' BROKEN'}, digest {outcome.digest[:12]}")
-            print("\n".join(outcome.trace if told.trace or not told.lines else outcome.trace[-told.lines :]))
+            print("\n".join(outcome.trace if arguments.trace or not arguments.lines else outcome.trace[-arguments.lines :]))
         if outcome.broken is not None:
             broken.append(seed)
     took = time.perf_counter() - began

@@ -151,7 +151,7 @@ def take_notes_in_any_order() -> list[Patch]:
     original = Pending.feed
 
     def feed(self: Pending, fed: Any, ledger: Ledger, at: Any) -> bool:
-        source = self.sources.setdefault(fed.injector, planning.Source())
+        source = self.sources.setdefault(fed.injector, planning.SourceProgress())
         if fed.batch is not None and fed.batch > source.batch:
             source.batch = fed.batch - 1
         return original(self, fed, ledger, at)
@@ -163,7 +163,7 @@ def take_a_note_twice() -> list[Patch]:
     original = Pending.feed
 
     def feed(self: Pending, fed: Any, ledger: Ledger, at: Any) -> bool:
-        source = self.sources.setdefault(fed.injector, planning.Source())
+        source = self.sources.setdefault(fed.injector, planning.SourceProgress())
         if fed.batch is not None and fed.batch <= source.batch:
             source.batch = fed.batch - 1
         return original(self, fed, ledger, at)

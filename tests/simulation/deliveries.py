@@ -47,7 +47,7 @@ class Reading:
 
     def __init__(self, world: World, run: Run) -> None:
         self.world, self.run = world, run
-        self.reader = SegmentReader(world.disk, sleep=lambda seconds: None, patience=0.02)
+        self.reader = SegmentReader(world.disk, sleep=lambda seconds: None, timeout=0.02)
 
     def tail(self, delivery: str | None, after: int) -> Tail:
         """What there is for a delivery; without one, for the log."""

@@ -11,7 +11,7 @@ from millstream.journal.commits import Snapshot
 from millstream.journal.leftovers import find_leftovers
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
-from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Warn, Write
+from millstream.mill.actions import Action, Close, End, Fed, Fold, Inform, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.messages import Busy, Failed, Join, Report, Returned, Welcome, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
 from tests.simulation.spark import Attempt, Connection, describe
@@ -174,7 +174,7 @@ class Desk:
                 case Send(number, message):
                     connection = self.connections.get(number)
                     if connection is not None:
-                        self._waits.told(number, connection.attempt.number, message, world.seconds)
+                        self._waits.sent(number, connection.attempt.number, message, world.seconds)
                     if connection is not None and connection.planner_open:
                         world.say(f"  sends {type(message).__name__} to lane {connection.attempt.number}: {describe(message)}")
                         connection.to_lane.append(encode_message(message))
@@ -194,7 +194,7 @@ class Desk:
                     raise Ended("Damage", otherwise)
                 case End(kind, message):
                     raise Ended(kind, message)
-                case Warn(_):
+                case Warn(_) | Inform(_):
                     pass
 
     def write(self, commit: Commit) -> list[Action]:
@@ -203,9 +203,17 @@ class Desk:
             return planner.on_taken()
         world.say(f"  commit {commit.number} {commit.id}: took {commit.took} {_summary(commit)}")
         world.oracle.committed(self.run, commit)
+        if commit.number % 2:  # what was fed meanwhile has come already, or has not yet
+            self._hear_feeds()
         actions = planner.on_committed(world.moment())
         self.run.told_of(commit)
         return actions
+
+    def _hear_feeds(self) -> None:
+        while self.inbox and self.inbox[0][0].endswith(" fed"):
+            what, event = self.inbox.popleft()
+            self.world.say(f"  hears {what} while it waits for the disk")
+            self.act(event(self.planner, self.world.moment()))
 
     def _do_chore(self) -> None:
         self._chores.popleft()[1]()

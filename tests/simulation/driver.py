@@ -15,12 +15,12 @@ from millstream.journal.commits import Commits
 from millstream.journal.leftovers import journal_folders, sweep_asides
 from millstream.journal.notes import Notes
 from millstream.mill.actions import Settings
-from millstream.mill.beginning import plant_of, rows_to_redo
-from millstream.mill.planner import Planner, first_commit
+from millstream.mill.beginning import first_commit, plant_of, rows_to_redo
+from millstream.mill.planner import Planner
 from millstream.timestamp import HOUR
 from tests.simulation.deliveries import SimDelivery
 from tests.simulation.desk import Desk, Ended
-from tests.simulation.inputs import SparkInput, ValuesInput
+from tests.simulation.inputs import RangesInput, SparkInput, ValuesInput
 from tests.simulation.scene import Kind
 from tests.simulation.spark import Query
 from tests.simulation.turns import Event
@@ -78,6 +78,7 @@ class Run:
         self.attempts = 0
         self.queries: list[Query] = []
         self.values: list[ValuesInput] = []
+        self.ranges: list[RangesInput] = []
         self.inputs: list[SparkInput] = []
         self.deliveries: list[SimDelivery] = []
         self.writer: SimWriter | None = None
@@ -120,7 +121,7 @@ class Run:
         yield from self.desk.events()
         for query in self.queries:
             yield from query.events()
-        for source in (*self.values, *self.inputs):
+        for source in (*self.values, *self.ranges, *self.inputs):
             yield from source.events()
         for delivery in self.deliveries:
             yield from delivery.events()
@@ -218,6 +219,8 @@ class Run:
                 continue
             if name in world.inputs:
                 self.inputs.append(SparkInput(world, self, world.inputs[name]))
+            elif name in world.ranged:
+                self.ranges.append(RangesInput(world, self, name))
             else:
                 self.values.append(ValuesInput(world, self, name))
         self.deliveries = [SimDelivery(world, self, each) for each in world.scene.deliveries(self.program, Kind.FUNCTION)]

@@ -1,13 +1,16 @@
-"""Sources: values that the driver takes by position, and queries of Spark's that leave a note for each batch."""
+"""Sources: values that the driver takes by position, ranges that lanes read, and queries of Spark's that leave a note for each batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from millstream.core.codec import encode_value
+from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
-from millstream.core.parts import NO_LANE, Columns
+from millstream.core.parts import NO_LANE, Columns, Slice
 from millstream.core.route import Dealer
 from millstream.journal.errors import Missing
 from millstream.journal.leftovers import is_taken
@@ -16,6 +19,8 @@ from millstream.journal.notes import Note
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill import noted
 from millstream.mill.actions import Fed
+from millstream.mill.lane import ReadRange
+from millstream.mill.messages import Range
 from millstream.timestamp import Timestamp
 from tests.simulation.scene import Entry
 from tests.simulation.turns import Event
@@ -73,6 +78,60 @@ class ValuesInput:
             self._segments = [frames[0].segment]
         self.position += len(some)
         self.run.desk.feed(Fed(self.name, frames, marks_of(some), len(columns), 0, self.position, open_segments=self._segments))
+
+
+class RangesInput:
+    """Ranges that lanes read: offered some ahead of what commits say is read, and again by the next run from there."""
+
+    def __init__(self, world: World, run: Run, name: str) -> None:
+        self.world, self.run, self.name = world, run, name
+        self._offered = self._read
+        self._ended = False
+
+    @property
+    def _read(self) -> int:
+        known = self.run.planner.ledger.sources.get(self.name)
+        return 0 if known is None else known.positions.get("entry", 0)
+
+    def events(self) -> Iterator[Event]:
+        if self._ended or self.run.stopping:
+            return
+        who, name = ("ranges", self.run.number, self.name), f"run {self.run.number}"
+        count = len(self.world.scene.sources[self.name])
+        if self._offered < count:
+            yield Event(1.0, f"{name} offers ranges of {self.name}", who, self.run.process, lambda: self.run.guarded(self._offer))
+        elif self._read == count:
+            yield Event(1.0, f"{name} has read all of {self.name}", who, self.run.process, lambda: self.run.guarded(self._end))
+
+    def _offer(self) -> None:
+        rng, count, ranges = self.world.rng, len(self.world.scene.sources[self.name]), list[Range]()
+        while self._offered < count and len(ranges) < 3:
+            end = min(count, self._offered + rng.choice((1, 2, 4, 9)))
+            size = rng.choice((1, 10, 1 << 22))
+            ranges.append(Range(self.name, rng.randrange(4), size, msgspec.msgpack.encode((self._offered, end))))
+            self._offered = end
+        self.run.desk.tell(lambda planner, at: planner.on_offered(ranges, at))
+
+    def _end(self) -> None:
+        self._ended = True
+        self.run.desk.feed(Fed(self.name, [], {}, finished=True))
+
+
+def reader_of(world: World, graph: Graph) -> ReadRange:
+    """What a lane reads of them, an entry or two at a time."""
+    dealer = Dealer(graph, Lanes(world.sizes.buckets, world.sizes.lanes))
+
+    def read(of: Range, now: Timestamp) -> Iterator[Slice]:
+        begin, end = msgspec.msgpack.decode(of.content)
+        entries = list(enumerate(world.scene.sources[of.injector]))[begin:end]
+        step = world.rng.choice((1, 2, 9))
+        for first in range(0, len(entries), step):
+            some = entries[first : first + step]
+            columns = columns_of(some)
+            dealt = dealer.deal(of.injector, of.injector, 0, columns, lane=NO_LANE)
+            yield Slice(dealt, marks_of(some), len(columns), 0, {"entry": begin + first + len(some)})
+
+    return read
 
 
 class SparkInputFolder:
@@ -179,7 +238,7 @@ class SparkInput:
             taken = note.batch
             finished = True if note.finished else None
             writer = SegmentWriter(self.world.disk, prefix_of(ByThread(NOTED, run.fence)), self.world.unique)
-            reader = SegmentReader(self.world.disk, sleep=lambda seconds: None, patience=0.02)
+            reader = SegmentReader(self.world.disk, sleep=lambda seconds: None, timeout=0.02)
             try:
                 frames = noted.frames_of(note, fence=run.fence, dealer=self._dealer, reader=reader, writer=writer)
             except Missing:

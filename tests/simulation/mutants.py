@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulation import broken, broken_ends, broken_outputs
+from tests.simulation import broken, broken_ends, broken_outputs, broken_ranges
 from tests.simulation.broken import Patch
 from tests.simulation.play import simulate
 from tests.simulation.profile import CALM, USUAL, Profile
@@ -66,6 +66,8 @@ class Mutant:
     unseen: str = ""  # why no seed shows it, where none of a thousand did
 
 
+RANGES = replace(USUAL, ranged=100, kill_driver=0.6)
+DEADLY_RANGES = replace(DEADLY, ranged=100)
 FREED_AT_ONCE = replace(CALM, settings=(("free_every", 0.0),))
 FREED_AT_ONCE_BY_POWER = replace(POWER, settings=(("free_every", 0.0),))
 SWEEPING = replace(USUAL, settings=(("orphaned_after", 0.0),))
@@ -178,6 +180,10 @@ MUTANTS = [
     Mutant("-", "a commit before all reports", broken_ends.commit_before_all_reports, LANES),
     Mutant("-", "readers by number", broken_ends.readers_by_number, USUAL),
     Mutant("-", "an epoch is due for an absent lane", broken_ends.due_for_absent_lanes, LANES),
+    Mutant("-", "an abort loses its ranges", broken_ranges.an_abort_loses_its_ranges, DEADLY_RANGES),
+    Mutant("-", "positions before what was read", broken_ranges.positions_before_what_was_read, DEADLY_RANGES),
+    Mutant("-", "ranges offered from the beginning", broken_ranges.offered_from_the_beginning, RANGES),
+    Mutant("-", "ranges in any order", broken_ranges.ranges_of_an_injector_in_any_order, RANGES),
     Mutant("-", "parts are taken twice", broken_ends.parts_taken_twice, USUAL),
     Mutant("-", "a page goes without being written", broken_ends.a_page_goes_without_being_written, LITTLE_MEMORY),
     Mutant("-", "low watermarks forget what waits", broken_ends.forget_what_waits_for_others, LANES),
@@ -218,14 +224,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="mutants whose name or rule contains this")
     parser.add_argument("--seeds", type=int, default=MAX_SEEDS)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     missed = []
     print(f"{'rule':>4}  {'seeds':>5}  {'s':>5}  mutant, and what broke")
     for mutant in MUTANTS:
-        if told.only not in (mutant.rule, "") and told.only not in mutant.name:
+        if arguments.only not in (mutant.rule, "") and arguments.only not in mutant.name:
             continue
         began = time.perf_counter()
-        seeds, why = seeds_until_caught(mutant, told.seeds)
+        seeds, why = seeds_until_caught(mutant, arguments.seeds)
         if seeds is None and not mutant.unseen:
             missed.append(mutant.name)
         print(

@@ -24,6 +24,7 @@ class Profile:
     kinds: tuple[str, ...] = ()  # of deliveries, of which there are some then
     unkept: bool | None = None  # whether there are streams that are not kept, instead of now and then
     lazy_notes: bool = False  # Spark reads all sources, and what it says of its notes is lost
+    ranged: int = 50  # percent of the sources that Spark does not read: lanes read them
     kill_lane: float = 0.4
     hang: float = 0.03  # that an epoch takes long in a lane, or for ever
     kill_driver: float = 0.25

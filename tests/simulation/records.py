@@ -123,7 +123,7 @@ class Records:
             elif stream.endswith(".diary"):
                 note, name = _decode_note(value), stream.removesuffix(".diary")
                 does: Any = note.does
-                if does == "fire" and note.told != note.at:
+                if does == "fire" and note.in_state != note.at:
                     raise Broken(f"state and timers of {name}, key {key!r} are of two epochs: {note}")
                 diary.append((found.id, Entry(name, key, does, note.tag, note.at, note.wall, note.low_watermark, note.now)))
 

@@ -12,7 +12,8 @@ from millstream.journal.names import ByLane, prefix_of
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
-from millstream.mill.messages import Busy, Failed, Run, decode_to_lane, encode_message
+from millstream.mill.messages import Busy, Failed, Work, decode_to_lane, encode_message
+from tests.simulation.inputs import reader_of
 from tests.simulation.turns import Event
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ class LaneProcess:
         self.store = Store({})
         held = Held(self.store, memory=sizes.memory)
         writer = SegmentWriter(world.disk, prefix_of(ByLane(lane)), world.unique)
-        reader = SegmentReader(world.disk, sleep=lambda seconds: None, patience=0.02)
-        self.lane = Lane(world.scene.unpacked(run.program), lane, lanes, held, writer, reader)
+        reader = SegmentReader(world.disk, sleep=lambda seconds: None, timeout=0.02)
+        graph = world.scene.unpacked(run.program)
+        self.lane = Lane(graph, lane, lanes, held, writer, reader, reader_of(world, graph))
 
     def attach(self, store: Store) -> None:
         self.store = store
@@ -274,7 +276,7 @@ class Attempt:
         assert connection is not None
         content = connection.to_lane.popleft() if self._begun is None else self._begun
         message = decode_to_lane(content)
-        if isinstance(message, Run) and self._begun is None and self.run.has_lane_timeout and self.world.chance(self.world.profile.hang):
+        if isinstance(message, Work) and self._begun is None and self.run.has_lane_timeout and self.world.chance(self.world.profile.hang):
             self._begun, self._pause = content, self.world.rng.choice((Pause.SLOW, Pause.SLOW, Pause.STUCK, Pause.SILENT))
             self.world.say(f"  epoch {message.header.epoch}: it {self._pause.value}")
             self.world.count(self._pause.value)

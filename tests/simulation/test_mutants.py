@@ -27,6 +27,9 @@ QUICK = {
     "a commit before all reports",
     "readers by number",
     "parts are taken twice",
+    "an abort loses its ranges",
+    "ranges offered from the beginning",
+    "ranges in any order",
 }
 
 

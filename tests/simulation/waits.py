@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.mill import watching
-from millstream.mill.messages import Busy, Failed, FromLane, Report, Run, ToLane, Welcome
+from millstream.mill.messages import Busy, Failed, FromLane, Report, ToLane, Welcome, Work
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Waits:
     def __repr__(self) -> str:
         return f"awaited {self._awaited}, away {self._away}, timeout {self._timeout}"
 
-    def told(self, connection: int, lane: int, message: ToLane, now: float) -> None:
-        if isinstance(message, Run):
+    def sent(self, connection: int, lane: int, message: ToLane, now: float) -> None:
+        if isinstance(message, Work):
             self._awaited[connection] = Awaited(now, since=now)
         elif isinstance(message, Welcome):
             self._sitting[connection] = lane

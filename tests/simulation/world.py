@@ -49,6 +49,8 @@ class World:
         self.table = SimTable(self)
         self.targets: dict[str, SimTarget | DeltaFolder | FilesFolder] = {}
         self.inputs = {name: SparkInputFolder(name) for name in self.scene.sources if rng.random() < 0.4 or profile.lazy_notes}
+        by_lanes = random.Random(seed)
+        self.ranged = {name for name in self.scene.sources if by_lanes.randrange(100) < profile.ranged and name not in self.inputs}
         self.runs: list[Run] = []
         self.attempts: list[Attempt] = []
         self.program = 0

@@ -10,7 +10,7 @@ from millstream.core.ledger import Commit
 from millstream.errors import LogError, MillstreamError
 from millstream.journal.errors import Missing
 from millstream.targets.lacking import InLog
-from millstream.targets.output import Output
+from millstream.targets.output import WriterOutput
 from millstream.timestamp import Duration, Timestamp
 from millstream.writer import machine as writing
 from millstream.writer.log_output import LOG, LogOutput
@@ -46,10 +46,10 @@ class SimWriter:
         self.deliveries = {each.name: each for each in world.scene.deliveries(run.program, Kind.TABLE, Kind.FILES)}
         self.process = WriterProcess(self)
         self._machine: writing.WriterMachine | None = None
-        self._outputs: dict[str, Output] = {}
+        self._outputs: dict[str, WriterOutput] = {}
         self._heard: deque[tuple[str, Any]] = deque()
         self._asked: deque[tuple[str, int]] = deque()
-        self._writes: dict[str, writing.Write] = {}
+        self._writes: dict[str, writing.WriteParts] = {}
         self._reading = Reading(world, run)
         self._generation = 0
 
@@ -116,7 +116,7 @@ class SimWriter:
         ledger, generation = self.run.planner.ledger, self._generation
         newest, logged = ledger.number, ledger.logged
         unkept = frozenset(name for name, stream in self.run.graph.streams.items() if not stream.kept)
-        outputs: dict[str, Output] = {LOG: LogOutput(self.world.table)}
+        outputs: dict[str, WriterOutput] = {LOG: LogOutput(self.world.table)}
         begun = {LOG: writing.Begun(None, outputs[LOG].position(), unkept=unkept, is_log=True)}
         _check(LOG, "the log", begun[LOG].position, logged, newest)
         for name, delivery in self.deliveries.items():
@@ -134,7 +134,7 @@ class SimWriter:
             self._say(name, each.position)
         self._act(self._machine.on_start(self._now()))
 
-    def _output(self, of: DeliveryOf, newest: int) -> Output:
+    def _output(self, of: DeliveryOf, newest: int) -> WriterOutput:
         delivered, target = self.run.planner.ledger.delivered.get(of.name, 0), self.world.target(of)
         steps = SimSteps(self.world, of.name, self.run.fence)
         if isinstance(target, DeltaFolder):
@@ -189,11 +189,11 @@ class SimWriter:
     def _act(self, actions: Sequence[writing.Action]) -> None:
         for action in actions:
             match action:
-                case writing.Ask(output, after):
+                case writing.AskTail(output, after):
                     self._asked.append((output, after))
-                case writing.Write():
+                case writing.WriteParts():
                     self._writes[action.output] = action
-                case writing.Say(output, upto):
+                case writing.SayWritten(output, upto):
                     self._say(output, upto)
                 case writing.Fail(_, message):
                     raise LogError(message)

@@ -50,13 +50,18 @@ def _plain(value: object) -> object:
     return dict(vars(value))
 
 
-def inject(topology: ms.Topology, values: Iterable[Click], name: str = "clicks", **told: object) -> ms.Stream[Click]:
+def framed(folder: Path) -> ms.Source[Click]:
+    """The same files, read by a query of Spark's."""
+    return ms.dataframe(lambda spark: spark.readStream.schema("user string, page string, at timestamp").json(f"file://{folder}"), Click)
+
+
+def inject(topology: ms.Topology, values: Iterable[Click], name: str = "clicks", **options: object) -> ms.Stream[Click]:
     defaults: dict[str, object] = {
         "key": lambda c: c.user,
         "timestamp": lambda c: c.at,
         "low_watermark": ms.BoundedDisorder(ms.SECOND),
     }
-    return topology.inject(name, ms.values(list(values), Click), **{**defaults, **told})  # type: ignore[arg-type]
+    return topology.inject(name, ms.values(list(values), Click), **{**defaults, **options})  # type: ignore[arg-type]
 
 
 def counted_by_page(*, idle_after: ms.Duration) -> ms.Topology:

@@ -30,8 +30,20 @@ def cluster(base: Path, *, workers: int) -> Iterator[str]:
     try:
         wait_until(lambda: "New state: ALIVE" in (base / "master.log").read_text(), 60)
         for number in range(workers):
-            told = ["--host", LOOPBACK, "--cores", "2", "--memory", "2g", "--webui-port", "0", "--work-dir", f"{base}/work-{number}", url]
-            processes.append(_start(base / f"worker-{number}.log", "worker.Worker", *told))
+            options = [
+                "--host",
+                LOOPBACK,
+                "--cores",
+                "2",
+                "--memory",
+                "2g",
+                "--webui-port",
+                "0",
+                "--work-dir",
+                f"{base}/work-{number}",
+                url,
+            ]
+            processes.append(_start(base / f"worker-{number}.log", "worker.Worker", *options))
         wait_until(lambda: (base / "master.log").read_text().count("Registering worker") == workers, 60)
         yield url
     finally:
@@ -54,9 +66,9 @@ def submit(
         "spark.executor.cores": "2",
         "spark.task.maxFailures": "20",  # a lost executor counts against a lane's batch, which is long
     }
-    told = [word for name, value in {**usual, **settings}.items() for word in ("--conf", f"{name}={value}")]
+    options = [word for name, value in {**usual, **settings}.items() for word in ("--conf", f"{name}={value}")]
     with log.open("ab") as words:
-        command = [str(SPARK / "bin" / "spark-submit"), "--master", url, *told, str(program), *arguments]
+        command = [str(SPARK / "bin" / "spark-submit"), "--master", url, *options, str(program), *arguments]
         return subprocess.Popen(command, cwd=program.parent, env={**ENVIRONMENT, **(environment or {})}, stdout=words, stderr=words)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from tests.kills import Fault, Input, answers, check, feeding, kill_tree, run_to_the_end, start, words_of
+from tests.kills import Fault, Input, answers, check, feeding, kill_tree, output_of, run_to_the_end, start
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -23,7 +23,7 @@ def test_a_lane_that_is_away_for_long_holds_nobody_up_and_makes_nothing_late(tmp
         process = start(tmp_path, [fault], roomy=True)  # what comes for the other lane waits, and must not fill the backlog
         try:
             wait_until(lambda: process.poll() is not None or fault.fired(tmp_path).exists(), 240)
-            assert process.poll() is None, words_of(tmp_path)
+            assert process.poll() is None, output_of(tmp_path)
             away, before = time.monotonic(), ms.status_of(tmp_path / "run")
             while time.monotonic() - away < AWAY:
                 answers(tmp_path, process)  # of the keys that the other lane carries

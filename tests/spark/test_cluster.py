@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 from tests import program as program_of_a_user
-from tests.kills import Fault, Input, answers, check, environment, feeding, kill_tree, run_to_the_end, words_of
+from tests.kills import Fault, Input, answers, check, environment, feeding, kill_tree, output_of, run_to_the_end
 from tests.spark.cluster import cluster, executors, submit
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 # Spark gives an executor up after so long.
-PATIENCE = {"spark_network_timeout": "20s", "spark_network_timeoutInterval": "5s", "spark_executor_heartbeatInterval": "5s"}
+SHORT_TIMEOUTS = {"spark_network_timeout": "20s", "spark_network_timeoutInterval": "5s", "spark_executor_heartbeatInterval": "5s"}
 
 
 def executor_of(task: int) -> psutil.Process:
@@ -35,9 +35,9 @@ def submitted(base: Path, url: str, *faults: Fault, **settings: str) -> Iterator
     program = base / "program" / "clicks.py"  # the only place where the workers could not find it
     program.parent.mkdir(exist_ok=True)
     shutil.copy(program_of_a_user.__file__, program)
-    told = {f"spark.executorEnv.{name}": value for name, value in environment(base, faults).items()}
-    told |= {name.replace("_", "."): value for name, value in settings.items()}
-    process = submit(url, program, str(base), log=base / "run.log", settings=told)
+    properties = {f"spark.executorEnv.{name}": value for name, value in environment(base, faults).items()}
+    properties |= {name.replace("_", "."): value for name, value in settings.items()}
+    process = submit(url, program, str(base), log=base / "run.log", settings=properties)
     try:
         yield process
     finally:
@@ -48,7 +48,7 @@ def submitted(base: Path, url: str, *faults: Fault, **settings: str) -> Iterator
 def befall(base: Path, process: subprocess.Popen[bytes], fault: Fault) -> int:
     """Until a fault has befallen a lane; its process."""
     wait_until(lambda: process.poll() is not None or (fault.fired(base).exists() and fault.fired(base).read_text() != ""), 180)
-    assert process.poll() is None, words_of(base)
+    assert process.poll() is None, output_of(base)
     found = fault.found(base)["process"]
     assert isinstance(found, int)
     return found
@@ -74,7 +74,7 @@ def test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry(tmp_path: Pat
 def test_an_executor_that_was_given_up_and_wakes_changes_nothing(tmp_path: Path) -> None:
     """It hangs in the middle of an epoch until Spark has begun its lanes elsewhere; then it appends, syncs and reports."""
     given, fault = Input(tmp_path, seed=9), Fault("before the append", "hang", skip=10)
-    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, fault, **PATIENCE) as process:
+    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, fault, **SHORT_TIMEOUTS) as process:
         lane = psutil.Process(befall(tmp_path, process, fault))
         executor = executor_of(lane.pid)
         family = [executor, *executor.children(recursive=True)]
@@ -98,7 +98,7 @@ def test_an_executor_that_was_given_up_and_wakes_changes_nothing(tmp_path: Path)
 def test_too_few_slots_are_said_with_the_number_that_it_takes(tmp_path: Path) -> None:
     Input(tmp_path, seed=10)
     warning = re.compile(r"lane 1 has not connected for \d+ s; if it waits for a slot: 2 lanes and the inputs take 4 cores in all")
-    said: Callable[[], bool] = lambda: warning.search(words_of(tmp_path)) is not None  # noqa: E731
+    said: Callable[[], bool] = lambda: warning.search(output_of(tmp_path)) is not None  # noqa: E731
     with submitted(tmp_path, "local[1]") as process:
         wait_until(lambda: process.poll() is not None or said(), 120)
         assert said()

@@ -79,8 +79,11 @@ def test_run_status_read_and_stop(tmp_path: Path) -> None:
         assert "mine: running" in shown
         assert "count.counts" in shown
         assert "…" not in shown  # eighty columns are enough
-        read = [json.loads(line) for line in millstream("read", "mill", "count.counts", "-n", "2", cwd=tmp_path).stdout.splitlines()]
-        assert [(line["key"], line["value"]) for line in read] == [("anna", 2), ("bert", 1)]
+        read = {n: millstream("read", "mill", "count.counts", "-n", f"{n}", cwd=tmp_path).stdout.splitlines() for n in (2, 20)}
+        counted = [(line["key"], line["value"]) for line in map(json.loads, read[20])]
+        assert [each for each in counted if each[0] == "anna"] == [("anna", 1), ("anna", 2)]
+        assert sorted(counted) == [("anna", 1), ("anna", 2), ("bert", 1)]  # whose lane comes first is first
+        assert read[2] == read[20][-2:], "the newest"
         second = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
         assert second.returncode == 1
         assert "another run holds" in second.stderr
@@ -169,11 +172,13 @@ def test_a_bug_is_told_with_the_users_own_traceback_and_nothing_of_java(tmp_path
     write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
     found = millstream("run", "mine.py", "--at", "mill", cwd=tmp_path)
     assert found.returncode == 1
-    told = found.stderr[found.stderr.index("millstream: ") :].splitlines()
-    assert told[0] == "millstream: computation 'count', key 'anna', record clicks/0/0 of stream 'clicks': ValueError: cannot count beyond 0"
-    assert told[1:3] == ["", "Traceback (most recent call last):"]
-    assert told[3].endswith('mine.py", line 18, in process_record')  # the first frame is the user's
-    assert told[-1] == f"Spark's log is in {tmp_path / 'mill' / 'spark.log'}"
+    lines = found.stderr[found.stderr.index("millstream: ") :].splitlines()
+    assert (
+        lines[0] == "millstream: computation 'count', key 'anna', record clicks/0/0 of stream 'clicks': ValueError: cannot count beyond 0"
+    )
+    assert lines[1:3] == ["", "Traceback (most recent call last):"]
+    assert lines[3].endswith('mine.py", line 18, in process_record')  # the first frame is the user's
+    assert lines[-1] == f"Spark's log is in {tmp_path / 'mill' / 'spark.log'}"
     assert not any(word in found.stderr for word in ("java", "org.apache", "py4j", "millstream/"))
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kills import Input, check, feeding, in_turn, kill_tree, run_to_the_end, start, words_of
+from tests.kills import Input, check, feeding, in_turn, kill_tree, output_of, run_to_the_end, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-PATIENCE = 240  # seconds
+TIMEOUT = 240  # seconds
 
 # What of its step is on the disk when a process dies.
 STANDS = {
@@ -30,6 +30,7 @@ STANDS = {
     "after the merged file": {"snapshot": False, "commits": True},
     "after the snapshot": {"snapshot": True, "commits": True},
     "before the removal of segments": {"segments": True},
+    "between listed files and their ranges": {"listed": True},
     "between an injector's frames and its note": {"note": False, "committed": False},
     "between an injector's note and Spark's commit": {"note": True, "committed": False},
 }
@@ -62,7 +63,8 @@ ALL = [
     ("after the sync", "after Spark's commit", "after the log's entry", "before the commit"),
     ("after a table's commit", "after a step of files has begun", "before the commit's folder is synced"),
     ("before a step of files has ended", "before a reader is woken"),
-    ("between a step's call and its end",),
+    ("after a range is read", "between a step's call and its end"),
+    ("between listed files and their ranges",),
     ("while a checkpoint is synced",),
     ("after the merged file",),
     ("after the snapshot",),
@@ -81,7 +83,7 @@ def die(base: Path, *points: str) -> None:
     process = start(base, faults)
     family: set[psutil.Process] = set()
     try:
-        for _ in range(PATIENCE):
+        for _ in range(TIMEOUT):
             family.update(psutil.Process(process.pid).children(recursive=True))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
@@ -90,17 +92,17 @@ def die(base: Path, *points: str) -> None:
         if process.poll() is None:
             kill_tree(process)
     for fault in faults:
-        assert fault.fired(base).exists(), f"{fault.point}: {words_of(base)}"
+        assert fault.fired(base).exists(), f"{fault.point}: {output_of(base)}"
         found, stands = fault.found(base), STANDS.get(fault.point, {})
         assert {name: found[name] for name in stands} == stands, fault.point
     if points[-1] in INJECTORS:
         assert process.returncode == 1
-        assert "injector 'clicks' stopped: a Python process of Spark's died" in words_of(base)
+        assert "injector 'frames' stopped: a Python process of Spark's died" in output_of(base)
     elif points[-1] in PLANNER:
         assert process.returncode == 1
-        assert "the planner's process died (exit code -9" in words_of(base)
+        assert "the planner's process died (exit code -9" in output_of(base)
     else:
-        assert process.returncode == -9, words_of(base)
+        assert process.returncode == -9, output_of(base)
     _, left = psutil.wait_procs(family, timeout=30)
     assert not left, "with the driver all its processes go"
 

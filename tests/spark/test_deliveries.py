@@ -150,7 +150,7 @@ def test_a_target_of_another_type_is_refused(tmp_path: Path, drained: Callable[.
         return made
 
     drained(topology("one", Look()), folder=tmp_path / "one")
-    with pytest.raises(ms.RunFailed, match="deliver it to another path, or keep the old type"):
+    with pytest.raises(ms.LogError, match="deliver it to another path, or keep the old type"):
         drained(topology("two", Pages()), folder=tmp_path / "two")
 
 

@@ -16,11 +16,11 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.errors import ProcessDied
+from millstream.errors import Fenced, ProcessDied
 from millstream.mill.driving import Ended
 from millstream.spark.failure import explained, kind_of
 from millstream.spark.session import session_for
-from tests.spark.clicks import Click, Count, click, inject, write_lines
+from tests.spark.clicks import Click, Count, click, framed, inject, write_lines
 
 pytestmark = pytest.mark.spark
 
@@ -38,11 +38,11 @@ class Fragile(ms.Computation[int]):
 
 
 def files_topology(
-    folder: Path, computation: ms.Computation[int], *, errors: ms.Errors = ms.Errors.FAIL, **told: object
+    folder: Path, computation: ms.Computation[int], *, errors: ms.Errors = ms.Errors.FAIL, **options: object
 ) -> tuple[ms.Topology, ms.MemoryTarget]:
     topology = ms.Topology("errors")
     usual: dict[str, object] = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    stream = topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **{**usual, **told})  # type: ignore[arg-type]
+    stream = topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **{**usual, **options})  # type: ignore[arg-type]
     kept = ms.memory()
     topology.compute("count", computation, errors=errors).reads(stream)  # type: ignore[arg-type]
     topology.deliver("counts", computation.counts, kept)  # type: ignore[attr-defined]
@@ -55,6 +55,7 @@ def test_code_that_raises_stops_the_run_with_its_own_traceback_and_can_be_mended
     with pytest.raises(ms.RunFailed) as failed:
         drained(files_topology(folder, Fragile())[0])
     assert failed.value.kind is ms.Failure.USER_CODE
+    assert isinstance(failed.value.__cause__, Ended)
     lines = str(failed.value).splitlines()
     assert lines[0].startswith("computation 'count', key 'anna', record clicks/0/")
     assert "of stream 'clicks': RuntimeError: this page is bad" in lines[0]
@@ -84,6 +85,8 @@ def test_a_function_that_raises_stops_the_run_and_its_step_comes_again(tmp_path:
         drained(topology())
     assert failed.value.kind is ms.Failure.USER_CODE
     assert str(failed.value).startswith("delivery 'kept': KeyError: 'no such account'")
+    assert isinstance(failed.value.__cause__, ms.RecordError)
+    assert isinstance(failed.value.__cause__.__cause__, KeyError)
     assert 'raise KeyError("no such account")' in str(failed.value)
     broken[0] = False
     drained(topology())
@@ -107,32 +110,32 @@ def test_code_that_raises_can_send_dead_letters_instead(tmp_path: Path, drained:
 
 
 @pytest.mark.parametrize(
-    ("line", "told", "message"),
+    ("line", "options", "message"),
     [
         ("{ no json", {}, "cannot be decoded"),
         ('{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}', {"timestamp": lambda c: None}, "its timestamp is None"),
         (
             '{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}',
             {"timestamp": lambda c: ms.Timestamp(-(2**60))},
-            "no time for a record",
+            "out of range for a record",
         ),
         ('{"user":"a","page":"/","at":"2026-01-01T12:00:00Z"}', {"key": lambda c: c.nobody}, "AttributeError"),
     ],
 )
-def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_mend_it(
-    line: str, told: dict[str, object], message: str, tmp_path: Path, drained: Callable[..., ms.Run]
+def test_a_value_that_cannot_become_a_record_stops_the_run_and_says_how_to_fix_it(
+    line: str, options: dict[str, object], message: str, tmp_path: Path, drained: Callable[..., ms.Run]
 ) -> None:
     folder = tmp_path / "clicks"
     folder.mkdir()
     (folder / "1.jsonl").write_text(line + "\n")
     with pytest.raises(ms.RunFailed) as failed:
-        drained(files_topology(folder, Count(), **told)[0])
+        drained(files_topology(folder, Count(), **options)[0])
     assert failed.value.kind is ms.Failure.USER_CODE
     first = str(failed.value).splitlines()[0]
     assert first.startswith("injector 'clicks', value ")
     assert message in first
     assert "errors=ms.Errors.DEAD_LETTER" in first
-    if not told:  # when the file is mended, it is read
+    if not options:  # when the file is fixed, it is read
         write_lines(folder / "1.jsonl", [click("anna", 1)])
         topology, kept = files_topology(folder, Count())
         drained(topology)
@@ -226,7 +229,7 @@ def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
     def topology() -> ms.Topology:
         made = ms.Topology("outside")
         usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-        made.compute("count", Count()).reads(made.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **usual))
+        made.compute("count", Count()).reads(made.inject("clicks", framed(folder), **usual))
         return made
 
     run = started(topology())
@@ -254,6 +257,7 @@ def test_an_input_whose_query_is_stopped_from_outside_has_not_ended(
         ("delivery 'x'", KeyError("no such account"), ms.Failure.USER_CODE),
         ("injector 'x'", ms.RecordError("injector 'x', value 1", "no key"), ms.Failure.USER_CODE),
         ("the mill", Py4JNetworkError("empty"), ms.Failure.RESOURCES),
+        ("the mill", Fenced("a newer run owns the folder"), ms.Failure.OVERTAKEN),
         ("lane 0", RuntimeError("its query was stopped from outside"), ms.Failure.SPARK),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kills import Input, answers, check, feeding, run_to_the_end
 from tests.spark.cluster import cluster, executors, live_executors
-from tests.spark.test_cluster import PATIENCE, submitted
+from tests.spark.test_cluster import SHORT_TIMEOUTS, submitted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -48,7 +48,7 @@ def test_executors_that_die_again_and_again_cost_retries_and_nothing_else(tmp_pa
 
 def test_executors_that_were_given_up_and_wake_change_nothing(tmp_path: Path) -> None:
     given, chance = Input(tmp_path, seed=15), random.Random(15)
-    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, **PATIENCE) as process:
+    with cluster(tmp_path, workers=2) as url, feeding(given), submitted(tmp_path, url, **SHORT_TIMEOUTS) as process:
         answers(tmp_path, process)
         for _ in range(STOPPED):
             time.sleep(chance.uniform(0, LONGEST))

@@ -28,7 +28,7 @@ from millstream.journal.disk import LocalDisk
 from millstream.log.folder import Folder
 from millstream.spark.owner import pin
 from tests.conformance.stages import DriverStage
-from tests.spark.clicks import Click, Count, T, click, write_lines
+from tests.spark.clicks import Click, Count, T, click, framed, write_lines
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -61,12 +61,13 @@ def counting(
     computation: ms.Computation[int] | None = None,
     late: ms.Late = ms.Late.PROCESS,
     errors: ms.Errors = ms.Errors.DEAD_LETTER,
+    source: ms.Source[Click] | None = None,
 ) -> ms.Topology:
     """Clicks of files, counted by user; what cannot be counted is set aside."""
     topology, count = ms.Topology("faults"), computation or Count()
     usual: dict[str, object] = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(10 * ms.SECOND)}
     folder.mkdir(exist_ok=True)
-    clicks = topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **usual)  # type: ignore[arg-type]
+    clicks = topology.inject("clicks", source or ms.files(f"{folder}/*.jsonl", Click), **usual)  # type: ignore[arg-type]
     topology.compute("count", count, errors=errors).reads(clicks, late=late)  # type: ignore[arg-type]
     topology.deliver("counts", count.counts, out)  # type: ignore[attr-defined]
     return topology
@@ -95,7 +96,7 @@ def test_a_lane_that_is_killed_comes_back_by_itself(
     folder, out, flag = tmp_path / "clicks", tmp_path / "out", tmp_path / "flag"
     for number in range(3):  # a part each: an epoch can be made smaller by parts
         write_lines(folder / f"{number}.jsonl", [click("anna", number), click("bert", number, "/fatal" if number == 1 else "/")])
-    run = started(counting(folder, ms.delta(str(out)), Fatal(flag, times)))
+    run = started(counting(folder, ms.delta(str(out)), Fatal(flag, times), source=framed(folder)))
     run.drain()
     assert len(set(killed(flag))) == times
     assert not any(psutil.pid_exists(process) for process in killed(flag))
@@ -103,6 +104,7 @@ def test_a_lane_that_is_killed_comes_back_by_itself(
     told = [record.getMessage() for record in caplog.records if record.name == "millstream"]
     assert re.fullmatch(r"topology 'faults' runs on .* from epoch \d+ on, 1 lanes", told[0])
     assert sum(message.startswith("lane 0 was lost, and is started again: ") for message in told) == times
+    assert sum(message.startswith("lane 0 was lost, and is back after ") for message in told) == times
     assert re.fullmatch(r"topology 'faults' on .* has stopped after epoch \d+", told[-1])
 
 
@@ -164,7 +166,7 @@ def test_nothing_of_an_epoch_that_failed_stays_and_a_repaired_program_goes_on(
     write_lines(folder / "2.jsonl", [click(user, 2, "/bad" if user == users[0] else "/") for user in users])
     with pytest.raises(ms.RunFailed) as failed:
         run.wait(60)
-    assert str(failed.value).startswith("computation 'count', key 'user 0', record clicks/1/")
+    assert str(failed.value).startswith("computation 'count', key 'user 0', record clicks/0/")
     assert 'raise RuntimeError("this page is bad")' in str(failed.value)
     later = Commits(LocalDisk(at / "journal")).span(before + 1, ms.status_of(at).epoch)
     assert not any(commit.took or commit.summaries for commit in later), "no epoch has taken the second file"
@@ -190,7 +192,7 @@ class Late:
 def test_a_query_whose_python_process_comes_too_late_is_started_again(tmp_path: Path, started: Callable[..., ms.Run]) -> None:
     """On a busy machine Spark gives up after ten seconds; then the watcher of the run starts the query, or drain() does."""
     folder, out = tmp_path / "clicks", tmp_path / "out"
-    run = started(counting(folder, ms.delta(str(out))))
+    run = started(counting(folder, ms.delta(str(out)), source=framed(folder)))
 
     def make_late() -> None:
         run._feeds.queries["clicks"].stop()
@@ -218,11 +220,10 @@ def test_a_run_that_died_while_spark_wrote_its_first_offsets_begins(tmp_path: Pa
     made = Folder(at)
     made.open()
     pin(made, "faults", buckets=4, lanes=1)
-    for query in ("inject clicks", "lane 0"):
-        for name in (".0.a1b2.tmp", "..0.a1b2.tmp.crc"):
-            torn = made.checkpoint(query) / "offsets" / name
-            torn.parent.mkdir(parents=True, exist_ok=True)
-            torn.write_text("v1\n{")
+    for name in (".0.a1b2.tmp", "..0.a1b2.tmp.crc"):
+        torn = made.checkpoint("lane 0") / "offsets" / name
+        torn.parent.mkdir(parents=True, exist_ok=True)
+        torn.write_text("v1\n{")
     started(counting(folder, ms.delta(str(out)))).drain()
     assert rows(out) == counted("anna")
     assert not list(made.path.rglob("*a1b2*"))

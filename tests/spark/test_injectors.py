@@ -50,8 +50,8 @@ def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_rec
     rows = [(f"u{n % 3}", "/", click("", n).at) for n in range(30)]
     frame = spark.createDataFrame(rows, "user string, page string, at timestamp")
     topology = ms.Topology("frame")
-    told = {"key": "user", "timestamp": "at", "partition": "page", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **told))
+    options = {"key": "user", "timestamp": "at", "partition": "page", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **options))
     run = drained(topology)
     assert pairs(kept) == sorted((f"u{n % 3}", n // 3 + 1) for n in range(30))
     injector = run.status().injectors["clicks"]
@@ -59,7 +59,7 @@ def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_rec
     epochs = {row["epoch"] for row in DeltaTable(str(at / "log")).to_pyarrow_table(filters=[("stream", "=", "clicks")]).to_pylist()}
     assert len(epochs) == 1, "all of it is in one commit"
     again = ms.Topology("frame")
-    rest = counting(again, again.inject("clicks", ms.dataframe(frame, Click), **told))
+    rest = counting(again, again.inject("clicks", ms.dataframe(frame, Click), **options))
     assert drained(again).status().injectors["clicks"].injected == 30, "what has ended stays ended"
     assert pairs(rest) == []
 
@@ -67,8 +67,8 @@ def test_a_batch_frame_with_columns_for_key_and_time_runs_no_python_for_each_rec
 def test_a_time_without_a_zone_is_utc_whatever_the_zone_of_the_session(spark: SparkSession, drained: Callable[..., ms.Run]) -> None:
     frame = spark.createDataFrame([("anna", "/", NOON.replace(tzinfo=None))], "user string, page string, at timestamp_ntz")
     topology = ms.Topology("zone")
-    told = {"key": "user", "timestamp": "at", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **told))
+    options = {"key": "user", "timestamp": "at", "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    kept = counting(topology, topology.inject("clicks", ms.dataframe(frame, Click), **options))
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
@@ -186,8 +186,8 @@ def test_the_low_watermark_is_the_least_over_the_partitions_of_a_source(started:
     folder = tmp_path / "clicks"
     folder.mkdir()
     topology = ms.Topology("partitions")
-    told = {**USUAL, "partition": lambda c: c.page}
-    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    options = {**USUAL, "partition": lambda c: c.page}
+    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **options))
     run = started(topology)
     write_lines(folder / "1.jsonl", [click("anna", 100, "/left"), click("bert", 7, "/right"), click("carl", 10**10, "/right")])
     run.drain()
@@ -199,7 +199,7 @@ def test_a_silent_partition_is_left_out_after_its_time(started: Callable[..., ms
     folder = tmp_path / "clicks"
     folder.mkdir()
     topology = ms.Topology("idle")
-    told = {**USUAL, "partition": lambda c: c.page, "low_watermark": ms.BoundedDisorder(ms.SECOND, idle_after=2 * ms.SECOND)}
+    options = {**USUAL, "partition": lambda c: c.page, "low_watermark": ms.BoundedDisorder(ms.SECOND, idle_after=2 * ms.SECOND)}
 
     class Alarm(ms.Computation[None]):
         rung: ms.Output[str]
@@ -211,7 +211,7 @@ def test_a_silent_partition_is_left_out_after_its_time(started: Callable[..., ms
             self.rung.produce(timer.tag, timestamp=timer.at)
 
     alarm, kept = Alarm(), ms.memory()
-    topology.compute("alarm", alarm).reads(topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    topology.compute("alarm", alarm).reads(topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **options))
     topology.deliver("rung", alarm.rung, kept)
     run = started(topology)
     write_lines(folder / "1.jsonl", [click("slow", 0, "/right"), click("fast", 20, "/left")])
@@ -230,8 +230,8 @@ def test_an_explicit_low_watermark_is_believed(started: Callable[..., ms.Run], t
     folder = tmp_path / "clicks"
     folder.mkdir()
     topology = ms.Topology("explicit")
-    told = {**USUAL, "low_watermark": ms.Explicit(lambda c: ms.to_timestamp(c.at) - ms.HOUR)}
-    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **told))
+    options = {**USUAL, "low_watermark": ms.Explicit(lambda c: ms.to_timestamp(c.at) - ms.HOUR)}
+    counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click), **options))
     run = started(topology)
     write_lines(folder / "1.jsonl", [click("anna", 0), click("bert", 7)])
     run.drain()
@@ -251,8 +251,8 @@ def test_what_cannot_be_a_record_is_set_aside_and_counted(tmp_path: Path, draine
     ]
     (folder / "1.jsonl").write_text("\n".join(lines) + "\n")
     topology = ms.Topology("bad")
-    told = {**USUAL, "key": lambda c: c.user if c.page != "bad" else 7, "errors": ms.Errors.DEAD_LETTER}
-    kept = counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **told))
+    options = {**USUAL, "key": lambda c: c.user if c.page != "bad" else 7, "errors": ms.Errors.DEAD_LETTER}
+    kept = counting(topology, topology.inject("clicks", ms.files(f"{folder}/*.jsonl", Click, bounded=True), **options))
     letters = ms.memory()
     topology.deliver("dead", topology.dead_letters, letters)
     run = drained(topology)

@@ -1,7 +1,8 @@
-"""When an input has ended: Spark's words for a query that was stopped and for one that has read all are the same."""
+"""Inputs that have ended, without Spark."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,99 +11,51 @@ import pytest
 
 import millstream as ms
 from millstream.core.graph import compile_topology
-from millstream.core.ledger import Ledger, Source
+from millstream.core.ledger import Ledger, SourceProgress
 from millstream.log.folder import Folder, Pinned
-from millstream.mill.actions import Fed
 from millstream.spark.feeds import Feeds
 from millstream.spark.launch import Died, Launcher
-from millstream.spark.sources import files_there
-from tests.spark.clicks import Click, Count, click, write_lines
+from tests.sources.test_files import Planner
+from tests.spark.clicks import Click, Count, click, framed, write_lines
 
 
-class Planner:
-    """What the planner is fed."""
-
-    def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.fed: list[Fed] = []
-
-    def feed(self, fed: Fed) -> None:
-        self.fed.append(fed)
-
-    def take_notes(self, injector: str) -> None: ...
-
-    @property
-    def ended(self) -> bool:
-        return any(fed.finished for fed in self.fed)
+def feeds_of(topology: ms.Topology, folder: Folder, planner: Any) -> Feeds:
+    pinned, nobody = Pinned(topology.name, "id", str(folder.path), 1, 1), None
+    launcher = Launcher(nobody, folder, compile_topology(topology), "", pinned, ms.Options())  # type: ignore[arg-type]
+    return Feeds(launcher, planner, lambda name: pytest.fail("nothing is started"), must_end=False)
 
 
-class Place:
-    """A bounded input from the files of a folder, without Spark."""
+def test_a_drain_ends_with_what_is_found_while_its_query_waits_for_ever(tmp_path: Path) -> None:
+    """Such as a lane that is lost for good: nobody makes room for the query then."""
+    gate, looks = threading.Event(), iter([None, None, Died("lane 0", RuntimeError("lost for good"))])
 
-    def __init__(self, base: Path) -> None:
-        self.folder = Folder(base / "mill")
-        self.folder.open()
-        self.source = ms.files(f"{base}/clicks/*.jsonl", Click, bounded=True)
-        topology = ms.Topology("stopped")
-        usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
-        topology.compute("count", Count()).reads(topology.inject("clicks", self.source, **usual))
-        pinned = Pinned("stopped", "id", str(self.folder.path), 1, 1)
-        nobody: Any = None
-        self._launcher = Launcher(nobody, self.folder, compile_topology(topology), "", pinned, ms.Options())
-        self.planner = Planner()
+    def look() -> None:
+        if (found := next(looks)) is not None:
+            raise found
 
-    def feeds(self, query: object) -> Feeds:
-        planner: Any = self.planner
-        feeds = Feeds(self._launcher, planner, lambda name: pytest.fail("nothing is started"), must_end=False)
-        feeds.queries["clicks"] = query  # type: ignore[assignment]
-        return feeds
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_an_input_that_is_stopped_while_it_is_drained_has_not_ended(tmp_path: Path, cut: bool) -> None:
-    place = Place(tmp_path)
-    feeds = place.feeds(SimpleNamespace(awaitTermination=lambda: feeds.stop() if cut else None, stop=lambda: None))
-    feeds.drain()
-    assert place.planner.ended is not cut
-
-
-def test_a_bounded_input_whose_query_is_stopped_from_outside_has_not_ended(tmp_path: Path) -> None:
-    """It has read one of two files; the other would never be read."""
-    for name in ("1", "a 2"):
-        write_lines(tmp_path / "clicks" / f"{name}.jsonl", [click("anna", 1)])
-    place = Place(tmp_path)
-    feeds = place.feeds(SimpleNamespace(isActive=False, exception=lambda: None))
-    checkpoint = place.folder.checkpoint("inject clicks")
-    feeds._there["clicks"] = files_there(place.source)
-    read = checkpoint / "sources" / "0"
-    read.mkdir(parents=True)
-    (read / "0").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/1.jsonl","timestamp":1,"batchId":0}}')
-    with pytest.raises(Died, match="stopped from outside"):
-        feeds.look()
-    assert not place.planner.ended
-    (read / "1").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/a%202.jsonl","timestamp":1,"batchId":1}}')
-    for part in ("offsets", "commits"):
-        (checkpoint / part).mkdir()
-        (checkpoint / part / "0").touch()
-    (checkpoint / "metadata").touch()
-    (checkpoint / "offsets" / "1").touch()
-    with pytest.raises(Died, match="stopped from outside"):  # both are planned, and the last batch is not done
-        feeds.look()
-    assert not place.planner.ended
-    (checkpoint / "commits" / "1").touch()
-    feeds.look()
-    assert place.planner.ended
-    assert feeds.ended
+    topology = ms.Topology("waits")
+    usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    topology.compute("count", Count()).reads(topology.inject("clicks", framed(tmp_path), **usual))  # type: ignore[arg-type]
+    feeds = feeds_of(topology, Folder(tmp_path / "mill"), SimpleNamespace(ledger=Ledger()))
+    feeds.queries["clicks"] = SimpleNamespace(processAllAvailable=gate.wait, stop=gate.set)  # type: ignore[assignment]
+    with pytest.raises(Died, match="lost for good"):
+        feeds.drain(look)
+    feeds.stop()
+    assert gate.is_set()
 
 
 def test_an_input_that_has_ended_says_so_of_files_that_came_since(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    place = Place(tmp_path)
+    folder = Folder(tmp_path / "mill")
+    folder.open()
+    topology = ms.Topology("ended")
+    usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    clicks = topology.inject("clicks", ms.files(f"{tmp_path}/clicks/*.jsonl", Click, bounded=True), **usual)  # type: ignore[arg-type]
+    topology.compute("count", Count()).reads(clicks)
     write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", 1)])
-    read = place.folder.checkpoint("inject clicks") / "sources" / "0"
-    read.mkdir(parents=True)
-    (read / "0").write_text(f'v1\n{{"path":"file://{tmp_path}/clicks/1.jsonl","timestamp":1,"batchId":0}}')
-    place.planner.ledger.sources["clicks"] = Source(finished=True)
-    feeds = place.feeds(SimpleNamespace())
+    planner: Any = Planner(compile_topology(topology), folder.inputs)
+    planner.read_all()
+    planner.ledger = Ledger(sources={"clicks": SourceProgress(finished=True, positions=planner.positions)})
+    feeds = feeds_of(topology, folder, planner)
     feeds.start()
     assert not caplog.records
     write_lines(tmp_path / "clicks" / "2.jsonl", [click("anna", 2)])

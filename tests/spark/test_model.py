@@ -106,7 +106,7 @@ def _shifted(step: Step, injectors: int) -> Step:
 def diary(made: Iterable[law.Logged]) -> list[law.Entry]:
     """What the computations tell of their timers. Their state must have known of every one that fired: both are one row."""
     found = diary_of(made)
-    law.one_epoch_a_row(law.Row(e.computation, e.key, {e.tag: told or 0}, {e.tag: e.at}) for e, told in found if e.does == "fire")
+    law.one_epoch_per_row(law.Row(e.computation, e.key, {e.tag: in_state or 0}, {e.tag: e.at}) for e, in_state in found if e.does == "fire")
     return [entry for entry, _ in found]
 
 

@@ -1,4 +1,4 @@
-"""What a run may be told, and what it refuses."""
+"""The settings of a run, and what it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.spark.options import agree
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": 0}, "Options(lanes=0): give a whole number, at least 1, or leave it out"),
+        ({"lanes": 0}, "Options(lanes=0): give a whole number, at least 1 and at most 65536, or leave it out"),
         ({"buckets": 2.5}, "Options(buckets=2.5): give a whole number"),
         ({"buckets": 2, "lanes": 4}, "Options(buckets=2, lanes=4): a lane carries a bucket at least"),
         ({"max_records_per_epoch": 0}, "Options(max_records_per_epoch=0): give a whole number, at least 1"),

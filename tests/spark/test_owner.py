@@ -60,7 +60,7 @@ def test_what_a_killed_driver_leaves_behind_is_waited_for(tmp_path: Path, dead: 
 
 
 def test_a_lock_that_nobody_gives_back_is_refused_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.spark.owner.PASSING", 0.2)
+    monkeypatch.setattr("millstream.spark.owner.LOCK_TIMEOUT", 0.2)
     folder = Folder(tmp_path / "mill")
     with held(folder):
         (folder.run / "owner.json").write_bytes(b"")  # after a power cut

@@ -25,12 +25,12 @@ from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed, connect
 from millstream.mill.driver_messages import Question, Seats, SeatSeen
 from millstream.mill.driving import Ended, wall_clock
-from millstream.mill.messages import GoAway, Noted, Report, Run, Welcome, encode_message
-from millstream.spark.milling import Journal
+from millstream.mill.messages import GoAway, Noted, Report, Welcome, Work, encode_message
+from millstream.spark.milling import RunJournal
 from millstream.spark.planning import Planning
 from tests.conformance.scenes import at
 from tests.mill.desk import graph_of
-from tests.mill.spoken import BUCKETS, PATIENCE, fed_of, hear, join
+from tests.mill.spoken import BUCKETS, TIMEOUT, fed_of, hear, join
 from tests.waiting import wait_until
 
 
@@ -40,7 +40,7 @@ class Site:
     def __init__(self, path: Path) -> None:
         self.graph, self.folder = graph_of(), Folder(path)
         self.folder.open()
-        self.journal = Journal(self.folder, self.graph, Pinned("desk", "id", str(path), BUCKETS, 1))
+        self.journal = RunJournal(self.folder, self.graph, Pinned("desk", "id", str(path), BUCKETS, 1))
         self.made: list[Planning] = []
         self.channels: list[Channel] = []
         self.commits: list[int] = []
@@ -57,8 +57,8 @@ class Site:
         self.made.append(planner)
         return planner
 
-    def lane(self, planner: Planning, state: Checkpoint | None = None) -> Channel:
-        channel = join(planner.address, planner.secret, state=state)
+    def lane(self, planner: Planning, state: Checkpoint | None = None, **named: int) -> Channel:
+        channel = join(planner.address, planner.secret, state=state, **named)
         self.channels.append(channel)
         return channel
 
@@ -88,8 +88,8 @@ def seats(planner: Planning) -> Seats:
 def run_one(lane: Channel) -> int:
     """Report the epoch that a lane is given, with nothing in it."""
     run = hear(lane)
-    assert isinstance(run, Run)
-    lane.send(encode_message(Report(run.header.epoch, run.try_number, None, [])))
+    assert isinstance(run, Work)
+    lane.send(encode_message(Report(run.header.epoch, run.try_number, [], [])))
     return run.header.epoch
 
 
@@ -99,14 +99,14 @@ def test_what_is_fed_becomes_an_epoch_and_its_commit_comes_here(site: Site) -> N
     assert isinstance(hear(lane), Welcome)
     planner.feed(site.fed())
     epoch = run_one(lane)
-    wait_until(lambda: planner.ledger.number == epoch, PATIENCE)
+    wait_until(lambda: planner.ledger.number == epoch, TIMEOUT)
     assert site.commits == [epoch]
     assert planner.ledger.sources["events"].position == 1
     assert planner.read(lambda ledger: ledger.number) == epoch
-    assert planner.ask(Question.IDLE) is True
+    wait_until(lambda: planner.ask(Question.IDLE) is True, TIMEOUT)
     assert planner.ask(Question.DRAINED) is False
     assert planner.ask(Question.TROUBLES) == []
-    wait_until(lambda: seats(planner).rests == epoch, PATIENCE)
+    wait_until(lambda: seats(planner).rests == epoch, TIMEOUT)
     assert seats(planner).lanes == [SeatSeen("here", 0, 0)]
 
 
@@ -125,7 +125,7 @@ def test_a_stop_and_a_close_end_in_a_last_commit_and_lanes_are_sent_away(site: S
     planner.delivered("nowhere", 1)
     planner.logged(planner.ledger.number)
     planner.stop()
-    wait_until(lambda: planner.ask(Question.STOPPED) is True, PATIENCE)
+    wait_until(lambda: planner.ask(Question.STOPPED) is True, TIMEOUT)
     planner.close()
     assert isinstance(hear(lane), GoAway)
     planner.end()
@@ -139,35 +139,35 @@ def test_a_sink_is_answered_when_its_note_is_fed_and_there_is_room(site: Site) -
     sink = connect(planner.address, planner.secret)
     site.channels.append(sink)
     sink.send(encode_message(Noted("events")))
-    wait_until(lambda: planner.ledger.sources.get("events") is not None, PATIENCE)
+    wait_until(lambda: planner.ledger.sources.get("events") is not None, TIMEOUT)
     assert planner.ledger.sources["events"].batch == 0
-    wait_until(lambda: not planner.room.is_set(), PATIENCE)
+    wait_until(lambda: not planner.room.is_set(), TIMEOUT)
     assert sink.receive(0.5) is None, "the backlog is full"
     lane = site.lane(planner)
     assert isinstance(hear(lane), Welcome)
     run_one(lane)
-    assert sink.receive(PATIENCE) == b""
-    wait_until(planner.room.is_set, PATIENCE)
+    assert sink.receive(TIMEOUT) == b""
+    wait_until(planner.room.is_set, TIMEOUT)
 
 
 def test_a_planner_that_is_killed_is_told_and_the_folder_goes_on(site: Site) -> None:
     planner = site.planner()
     os.kill(planner.process.pid, signal.SIGKILL)
-    assert planner.ended.wait(PATIENCE)
+    assert planner.ended.wait(TIMEOUT)
     assert isinstance(planner.error, MillstreamError)
     assert str(planner.error) == (
         "the planner's process died (exit code -9, perhaps killed for lack of memory); start the run again, and it goes on where it was"
     )
     with pytest.raises(MillstreamError, match="the planner's process died"):
         planner.ask(Question.IDLE)
-    assert site.planner().ask(Question.IDLE) is True
+    assert site.planner().ask(Question.IDLE) is False, "its lane has not come"
 
 
 def test_rule_3_an_overtaken_planner_ends(site: Site) -> None:
     old = site.planner()
     site.planner()
     old.feed(Fed("events", [], {"": at(5)}))
-    assert old.ended.wait(PATIENCE)
+    assert old.ended.wait(TIMEOUT)
     assert isinstance(old.error, Ended)
     assert old.error.kind == "Fenced"
 
@@ -191,7 +191,7 @@ def test_what_it_meets_later_is_told_with_its_class(site: Site) -> None:
     commits = site.folder.journal / "commits"
     commits.rename(commits.with_name("gone"))
     planner.feed(Fed("events", [], {"": at(5)}))
-    assert planner.ended.wait(PATIENCE)
+    assert planner.ended.wait(TIMEOUT)
     assert isinstance(planner.error, LogError)
     assert "cannot be used: No such file or directory" in str(planner.error)
 
@@ -203,14 +203,34 @@ def test_what_it_warns_of_is_said_here(site: Site, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "millstream"):
         lane.send(b"nonsense")
         with pytest.raises(Closed):
-            lane.receive(PATIENCE)
-        wait_until(lambda: "a lane said what cannot be read" in caplog.text, PATIENCE)
+            lane.receive(TIMEOUT)
+        wait_until(lambda: "a lane said what cannot be read" in caplog.text, TIMEOUT)
+
+
+def test_a_lane_that_comes_back_is_logged_here(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    planner = site.planner()
+    with caplog.at_level(logging.INFO, "millstream"):
+        lost = site.lane(planner)
+        assert isinstance(hear(lost), Welcome)
+        lost.close()
+        wait_until(lambda: not seats(planner).lanes[0].process, TIMEOUT)
+        assert isinstance(hear(site.lane(planner, attempt=2)), Welcome)
+        wait_until(lambda: "lane 0 was lost, and is back after" in caplog.text, TIMEOUT)
+    (record,) = [record for record in caplog.records if "is back" in record.getMessage()]
+    assert record.levelno == logging.INFO
+
+
+def test_when_it_has_ended_no_thread_of_it_is_left(site: Site) -> None:
+    planner = site.planner()
+    planner.end()
+    assert planner.join(TIMEOUT) == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("millstream hears the planner")]
 
 
 def test_rule_12_damage_is_told_with_its_kind(site: Site) -> None:
     planner = site.planner()
     site.lane(planner, Checkpoint(Identity(50, "of another copy", "1")))
-    assert planner.ended.wait(PATIENCE)
+    assert planner.ended.wait(TIMEOUT)
     assert isinstance(planner.error, Ended)
     assert planner.error.kind == "LogError"
     assert "restore both from one copy" in str(planner.error)
@@ -220,7 +240,7 @@ def test_it_has_the_clock_that_it_is_given(site: Site) -> None:
     planner = site.planner(clock=at(7))
     planner.feed(Fed("events", [], {"": at(5)}))
     planner.ask(Question.NOTHING)
-    wait_until(lambda: planner.ledger.now >= at(7), PATIENCE)
+    wait_until(lambda: planner.ledger.now >= at(7), TIMEOUT)
     planner.set_clock(at(9))
     planner.feed(Fed("events", [], {"": at(6)}))
     planner.ask(Question.NOTHING)
@@ -235,11 +255,11 @@ def test_notes_that_cannot_be_fed_end_the_run_and_nobody_waits_for_them(site: Si
     sink = connect(planner.address, planner.secret)
     site.channels.append(sink)
     sink.send(encode_message(Noted("events")))
-    assert planner.ended.wait(PATIENCE)
+    assert planner.ended.wait(TIMEOUT)
     assert isinstance(planner.error, Missing)
     with pytest.raises(Closed):
-        sink.receive(PATIENCE)
-    assert planner.process.wait(PATIENCE) == 0
+        sink.receive(TIMEOUT)
+    assert planner.process.wait(TIMEOUT) == 0
 
 
 def test_one_that_does_not_listen_any_more_can_be_ended(site: Site) -> None:
@@ -253,9 +273,9 @@ def test_one_that_does_not_listen_any_more_can_be_ended(site: Site) -> None:
     assert feeder.is_alive(), "the socket is full"
     ending = threading.Thread(target=planner.end)
     ending.start()
-    feeder.join(PATIENCE)
+    feeder.join(TIMEOUT)
     assert not feeder.is_alive()
-    ending.join(PATIENCE)
+    ending.join(TIMEOUT)
     assert not ending.is_alive()
 
 
@@ -281,7 +301,7 @@ def test_it_ends_with_the_driver_and_leaves_no_socket(tmp_path: Path) -> None:
     assert Path(address.removeprefix("unix:")).exists()
     driver.kill()
     driver.communicate()
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT)
     assert not Path(address.removeprefix("unix:")).exists()
 
 
@@ -298,5 +318,5 @@ def test_commits_are_applied_before_anybody_is_told(site: Site) -> None:
     planner.begin(Settings(), host=None, port=0)
     planner.start()
     planner.feed(Fed("events", [], {"": at(5)}))
-    assert heard.wait(PATIENCE)
+    assert heard.wait(TIMEOUT)
     assert all(number == applied for number, applied in seen)

@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, at: Path, drained: Callable
     drained(topology)
     with pytest.raises(ms.LogError, match=r"the log has no record of a stream 'clcks'; streams with records: clicks, echo\.kept"):
         ms.read(at, "clcks")
-    with pytest.raises(ms.LogError, match="the last 0 records: give a number of at least 1"):
+    with pytest.raises(ms.TopologyError, match=r"read\(last=0\): give a whole number, at least 1"):
         ms.read(at, "clicks", last=0)
     with pytest.raises(Exception, match="Expected `int`, got `object`"):
         ms.read(at, "clicks", value=int)

@@ -64,17 +64,17 @@ def restored(tmp_path: Path, spark: SparkSession) -> Place:
 
 
 def test_targets_that_are_ahead_are_refused_and_deliver_anew_is_a_way_out(restored: Place) -> None:
-    before = restored.table(), restored.files()
+    before, epochs = (restored.table(), restored.files()), ms.status_of(restored.at).epoch
     for name, message in {
         "table": r"table has epochs up to \d+, but commits end with \d+: this folder is from an older copy; restore both from one copy, "
         r"or deliver anew \(--deliver-anew\)",
         "files": r"files has files of step 2 of delivery 'files', and this folder has begun 1 steps: it is from an older copy, .*"
         r"restore folder and target from one copy, or .* --deliver-anew 'files'",
     }.items():
-        with pytest.raises(ms.RunFailed, match=message) as failed:
+        with pytest.raises(ms.LogError, match=message):
             restored.run(name)
-        assert failed.value.kind is ms.Failure.FOLDER
     assert (restored.table(), restored.files()) == before, "nothing was delivered"
+    assert epochs == ms.status_of(restored.at).epoch, "nothing has run"
 
     restored.run(anew=DELIVERIES)
     for found, old in zip((restored.table(), restored.files()), before, strict=True):
@@ -85,6 +85,38 @@ def test_targets_that_are_ahead_are_refused_and_deliver_anew_is_a_way_out(restor
         assert {record for record in old if record[1] <= 3} <= set(new), "what the copy had has the ids it had"
     restored.run()
     assert len(restored.table()) == len(restored.files()) == 12, "and then it goes on where it was"
+    status = ms.status_of(restored.at)
+    assert (status.deliveries, status.log) == ({"files": 0, "table": 0}, 0)
+
+
+def test_targets_that_were_deleted_are_said_and_deliver_anew_makes_them_again(tmp_path: Path, spark: SparkSession) -> None:
+    place = Place(tmp_path, spark)
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", n) for n in (1, 2, 3)])
+    place.run()
+    before, epochs = (place.table(), place.files()), ms.status_of(place.at).epoch
+    write_lines(tmp_path / "clicks" / "2.jsonl", [click("anna", 4)])
+    for name in DELIVERIES:
+        shutil.rmtree(tmp_path / name)
+        with pytest.raises(ms.LogError, match=f"{name} (has nothing|is missing).* --deliver-anew '{name}'"):
+            place.run(name)
+    assert epochs == ms.status_of(place.at).epoch, "nothing has run"
+    place.run(anew=DELIVERIES)
+    for found, old in zip((place.table(), place.files()), before, strict=True):
+        assert [value for _, value in found] == [1, 2, 3, 4]
+        assert set(old) < set(found), "records have the ids they had"
+
+
+def test_a_target_is_delivered_to_by_one_folder_under_one_name(tmp_path: Path, spark: SparkSession) -> None:
+    place = Place(tmp_path, spark)
+    write_lines(tmp_path / "clicks" / "1.jsonl", [click("anna", n) for n in (1, 2, 3)])
+    place.run()
+    before, first, place.at = (place.table(), place.files()), place.at, tmp_path / "another"
+    for name in DELIVERIES:
+        with pytest.raises(ms.LogError, match=f"delivery '{name}': .* another folder, {first}, delivers under this name"):
+            place.run(name)
+    assert (place.table(), place.files()) == before
+    place.run(anew=DELIVERIES)
+    assert [value for _, value in place.table()] == [value for _, value in place.files()] == [1, 1, 2, 2, 3, 3], "as was asked for"
 
 
 def test_a_name_that_is_not_there_is_refused_before_anything_is_forgotten(restored: Place) -> None:

@@ -15,8 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.spark.run import channel_host, lanes_for
-from millstream.spark.session import PYTHON, query_settings
+from millstream.spark.session import PYTHON, channel_host, lanes_for, query_settings
 
 pytestmark = pytest.mark.spark
 
@@ -70,8 +69,8 @@ def session(master: str, slots: int) -> SparkSession:
 def test_sparks_zip_is_taken_off_the_path_and_nothing_else(path: str, kept: list[str]) -> None:
     code = "import json, os; print(json.dumps(os.environ['PYTHONPATH']))"
     environment = {**os.environ, "PYTHONPATH": path, "MILLSTREAM_PYTHON": sys.executable}
-    told = subprocess.run([str(PYTHON), "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-    assert json.loads(told) == ":".join(kept)
+    printed = subprocess.run([str(PYTHON), "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    assert json.loads(printed) == ":".join(kept)
 
 
 def test_a_session_has_its_own_settings_again_when_two_runs_start_in_it_at_once(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kills import Fault, Input, answers, check, feeding, kill_tree, run_to_the_end, start, words_of
+from tests.kills import Fault, Input, answers, check, feeding, kill_tree, output_of, run_to_the_end, start
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
@@ -20,7 +20,7 @@ def stop_at(base: Path, point: str, *, log: str) -> subprocess.Popen[bytes]:
     fault = Fault(point, "stop all", skip=20)
     process = start(base, [fault], log=log)
     wait_until(lambda: process.poll() is not None or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 180)
-    assert fault.found(base)["point"] == point, words_of(base, log)
+    assert fault.found(base)["point"] == point, output_of(base, log)
     (base / "run" / "lock").unlink()  # as on a file system whose locks do not hold: only the fence stands between them
     return process
 
@@ -47,7 +47,7 @@ def test_older_drivers_that_wake_up_change_nothing_and_say_why_they_stop(tmp_pat
             for older in processes[:2]:
                 wake(older)
             for older, log in zip(processes, logs.values(), strict=False):
-                assert older.wait(120) == 1, words_of(tmp_path, log)
+                assert older.wait(120) == 1, output_of(tmp_path, log)
                 assert f"a newer run owns {tmp_path / 'run'}" in (tmp_path / log).read_text()
             answers(tmp_path, newest)
             kill_tree(newest)

@@ -49,8 +49,8 @@ def notebook(file: Path, environment: dict[str, str]) -> None:
 
 
 def spark_submit(file: Path, environment: dict[str, str]) -> None:
-    told = [str(SPARK / "bin" / "spark-submit"), "--master", "local[4]", str(file)]
-    finished(subprocess.run(told, cwd=file.parent, env={**ENVIRONMENT, **environment}, capture_output=True, text=True))
+    command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[4]", str(file)]
+    finished(subprocess.run(command, cwd=file.parent, env={**ENVIRONMENT, **environment}, capture_output=True, text=True))
 
 
 def on_a_cluster(file: Path, environment: dict[str, str]) -> None:

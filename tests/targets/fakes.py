@@ -18,7 +18,7 @@ from millstream.targets.records import stretch
 from millstream.targets.steps import Steps
 
 STREAM = StreamPlan("numbers", int)
-PATIENCE = 60.0  # seconds; a bound, never an expectation
+TIMEOUT = 60.0  # seconds; a bound, never an expectation
 
 
 class Killed(BaseException):
@@ -106,5 +106,5 @@ def deliver_all(journal: FakeJournal, target: DriverTarget, at: Path, *, fence: 
     """Start, deliver all that is committed, and stop; or end as it ends."""
     thread = delivery(journal, target, at, fence=fence, stream=stream)
     thread.start()
-    thread.stop(journal.newest, PATIENCE)
+    thread.stop(journal.newest, TIMEOUT)
     return thread

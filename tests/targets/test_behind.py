@@ -6,7 +6,7 @@ from pathlib import Path
 
 from millstream.core.parts import Columns, Part
 from millstream.journal.errors import Missing
-from tests.targets.fakes import PATIENCE, Called, FakeJournal, delivery
+from tests.targets.fakes import TIMEOUT, Called, FakeJournal, delivery
 
 
 class Forgetting(FakeJournal):
@@ -29,8 +29,8 @@ def test_what_the_journal_let_go_while_a_target_was_slow_is_read_from_the_log(tm
         thread.notify(*journal.commit(value))
     journal.logged = 3
     thread.start()
-    assert thread.wait_for(4, PATIENCE), thread.error
-    assert thread.stop(journal.newest, PATIENCE)
+    assert thread.wait_for(4, TIMEOUT), thread.error
+    assert thread.stop(journal.newest, TIMEOUT)
     assert [value for _, values in target.calls for value in values] == [1, 2, 3, 4]
     assert journal.missed == 1
     assert journal.histories[0][:2] == (0, 3)
@@ -42,7 +42,7 @@ def test_what_is_gone_and_not_in_the_log_is_damage(tmp_path: Path) -> None:
     thread.notify(*journal.commit(1))
     journal.lost = 1
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert thread.error is not None
     assert "segment 1 is missing" in str(thread.error)
     assert (target.calls, journal.missed) == ([], 2)  # looked for once more
@@ -55,5 +55,5 @@ def test_of_a_run_that_was_overtaken_nothing_is_damaged(tmp_path: Path) -> None:
     thread.notify(*journal.commit(1))
     journal.lost = 1
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert (thread.overtaken, thread.error, target.calls) == (True, None, [])

@@ -45,6 +45,19 @@ def test_a_commit_is_read_called_and_said() -> None:
     assert made.has(1)
 
 
+def test_how_far_it_is_is_said_at_a_start() -> None:
+    """A run that was killed had perhaps not said it, or no commit had recorded it: it would show as behind until something comes."""
+    assert machine(5).on_start() == [Say(5)]
+
+
+def test_it_is_said_at_once_that_the_log_had_nothing() -> None:
+    made = machine(newest=9)
+    assert made.on_start() == [ReadTail(0)]
+    assert made.on_tail(Tail(9, 9)) == [ReadHistory(0, 9, 1_000_000)]
+    assert made.on_read([], upto=9) == [Skip(9)]
+    assert made.on_commit(10, []) == []
+
+
 def test_what_comes_meanwhile_is_one_step() -> None:
     made = machine()
     made.on_commit(1, places(1, 1))
@@ -95,7 +108,7 @@ def test_history_comes_before_the_journal() -> None:
     assert made.on_tail(Tail(7, 9, [Epoch(8, places(8, 1))])) == [ReadHistory(0, 7, 10)]
     assert made.on_read(content(), upto=4) == [CallTarget(0, 4, None, content())]
     assert made.on_done() == [Say(4), ReadHistory(4, 7, 10)]
-    assert made.on_read([], upto=7) == [ReadParts(places(8, 1))]  # nothing of this stream: no step
+    assert made.on_read([], upto=7) == [Skip(7), ReadParts(places(8, 1))]  # nothing of this stream: no step
     assert made.on_read(content()) == [CallTarget(7, 9, None, content())]
 
 
@@ -103,7 +116,7 @@ def test_history_comes_before_the_journal() -> None:
 def test_an_open_step_is_repeated_exactly_wherever_it_lies(logged: int) -> None:
     step = Step(5, 2, 5)
     made = machine(1, open=step, newest=7)
-    assert made.on_start() == [ReadTail(2)]
+    assert made.on_start() == [Say(1), ReadTail(2)]
     epochs = [Epoch(number, places(number, 1)) for number in range(max(2, logged) + 1, 8)]
     actions = made.on_tail(Tail(logged, 7, epochs))
     seen = []
@@ -123,7 +136,7 @@ def test_an_open_step_is_repeated_exactly_wherever_it_lies(logged: int) -> None:
 def test_what_the_log_leaves_out_comes_from_the_journal_before_what_it_has_again() -> None:
     """Of a stream that was not kept up to epoch 5, and is since."""
     made = machine(3, newest=9)
-    assert made.on_start() == [ReadTail(3)]
+    assert made.on_start() == [Say(3), ReadTail(3)]
     assert made.on_tail(Tail(3, 5, [Epoch(4, places(4, 1))])) == [ReadParts(places(4, 1))]
     assert made.on_read(content()) == [CallTarget(3, 5, None, content())]
     assert made.on_done() == [Say(5), ReadTail(5)]
@@ -150,7 +163,7 @@ def test_an_open_step_is_repeated_though_it_lies_in_the_journal_in_the_log_and_i
 def test_an_open_step_that_is_told_of_in_two_answers_is_not_looked_for_in_the_log() -> None:
     """A slow target may have a step of many epochs. The second answer begins after the first, and not with the log."""
     made = machine(2, open=Step(0, 2, 7), newest=7)
-    assert made.on_start() == [ReadTail(2)]
+    assert made.on_start() == [Say(2), ReadTail(2)]
     assert made.on_tail(Tail(2, 4, [Epoch(3, places(3, 1)), Epoch(4, places(4, 1))])) == [ReadTail(4)]
     assert made.on_tail(Tail(4, 7, [Epoch(6, places(6, 1))])) == [ReadParts([*places(3, 1), *places(4, 1), *places(6, 1)])]
 

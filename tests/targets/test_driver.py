@@ -14,7 +14,7 @@ from millstream.delivery import Delivery
 from millstream.targets.driver import driver_target
 from millstream.targets.records import stretch
 from millstream.targets.steps import Step, Steps
-from tests.targets.fakes import PATIENCE, Called, FakeJournal, Killed, deliver_all, delivery, part
+from tests.targets.fakes import TIMEOUT, Called, FakeJournal, Killed, deliver_all, delivery, part
 
 
 def test_commits_are_delivered_as_they_come(tmp_path: Path) -> None:
@@ -23,9 +23,9 @@ def test_commits_are_delivered_as_they_come(tmp_path: Path) -> None:
     thread.start()
     for n in range(5):
         thread.notify(*journal.commit(n))
-        assert thread.wait_for(n + 1, PATIENCE)
+        assert thread.wait_for(n + 1, TIMEOUT)
     assert target.calls == [(n, [n]) for n in range(5)]
-    assert thread.stop(5, PATIENCE)
+    assert thread.stop(5, TIMEOUT)
     assert journal.said == [1, 2, 3, 4, 5]
 
 
@@ -73,13 +73,14 @@ def test_after_a_crash_a_step_comes_again_with_its_number_and_records(tmp_path: 
     if crash == "before the call":
         journal.still_owner = killed  # type: ignore[method-assign]
     if crash == "after it was done":
-        journal.say = killed  # type: ignore[assignment]
+        journal.say = lambda position: killed() if position > 1 else False  # type: ignore[assignment]
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     vars(journal).pop("still_owner", None)
     vars(journal).pop("say", None)
     assert isinstance(thread.error, ms.RecordError)
     assert "Killed" in str(thread.error)
+    assert type(thread.error.__cause__).__name__ == "Killed"
 
     journal.commit(7)
     journal.logged = logged
@@ -102,9 +103,9 @@ def test_an_overtaken_run_calls_nothing(tmp_path: Path) -> None:
     thread.start()
     journal.owner = False
     thread.notify(*journal.commit(1))
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert (thread.overtaken, thread.error, target.calls, journal.said) == (True, None, [], [])
-    assert not thread.wait_for(1, PATIENCE)
+    assert not thread.wait_for(1, TIMEOUT)
     # The run that came after it finds the step open, and repeats it.
     journal.owner = True
     assert Steps(tmp_path / "deliveries" / "out", fence=1).open == Step(0, 0, 1)
@@ -138,7 +139,7 @@ def test_an_exception_of_the_function_ends_it_with_its_traceback(tmp_path: Path)
     assert "millstream/targets" not in text
     assert journal.said == []
     thread.notify(*journal.commit(2))
-    assert not thread.stop(2, PATIENCE)
+    assert not thread.stop(2, TIMEOUT)
 
 
 def test_a_function_that_exits_is_an_error_too(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_slow_function_holds_nobody_else(tmp_path: Path) -> None:
     class Slow(Called):
         def call(self, k: int, records: list[ms.Record[Any]]) -> None:
             begun.set()
-            assert go_on.wait(PATIENCE)
+            assert go_on.wait(TIMEOUT)
             taken.append([record.value for record in records])
 
     threads = [delivery(journal, Slow(), tmp_path, name="slow"), delivery(journal, quick, tmp_path, name="quick")]
@@ -175,14 +176,14 @@ def test_a_slow_function_holds_nobody_else(tmp_path: Path) -> None:
         number, places = journal.commit(n)
         for thread in threads:
             thread.notify(number, places)
-        assert begun.wait(PATIENCE)
-        assert threads[1].wait_for(number, PATIENCE)
+        assert begun.wait(TIMEOUT)
+        assert threads[1].wait_for(number, TIMEOUT)
     assert len(quick.calls) == 50
     assert threads[0].position == 0
     go_on.set()
-    assert threads[0].stop(50, PATIENCE)
+    assert threads[0].stop(50, TIMEOUT)
     assert taken == [[0], list(range(1, 50))]
-    assert threads[1].stop(50, PATIENCE)
+    assert threads[1].stop(50, TIMEOUT)
 
 
 def test_stop_gives_up_on_a_call_that_goes_on_and_nothing_is_called_after_it(tmp_path: Path) -> None:
@@ -192,17 +193,17 @@ def test_stop_gives_up_on_a_call_that_goes_on_and_nothing_is_called_after_it(tmp
     class Slow(Called):
         def call(self, k: int, records: list[ms.Record[Any]]) -> None:
             begun.set()
-            assert go_on.wait(PATIENCE)
+            assert go_on.wait(TIMEOUT)
             taken.append(k)
 
     thread = delivery(journal, Slow(), tmp_path)
     thread.start()
     thread.notify(*journal.commit(1))
-    assert begun.wait(PATIENCE)
+    assert begun.wait(TIMEOUT)
     thread.notify(*journal.commit(2))
     assert not thread.stop(2, 0.01)
     go_on.set()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert taken == [0]
 
 
@@ -212,11 +213,11 @@ def test_stop_waits_for_the_last_commit_and_records_what_was_empty(tmp_path: Pat
     thread.start()
     for _ in range(3):
         thread.notify(*journal.commit())
-    stopper = threading.Thread(target=thread.stop, args=(5, PATIENCE))
+    stopper = threading.Thread(target=thread.stop, args=(5, TIMEOUT))
     stopper.start()
     thread.notify(*journal.commit(1))
     thread.notify(*journal.commit())
-    stopper.join(PATIENCE)
+    stopper.join(TIMEOUT)
     assert target.calls == [(0, [1])]
     assert journal.said[-1] == 5
     assert Steps(tmp_path / "deliveries" / "out", fence=2).position == 5
@@ -252,7 +253,7 @@ def test_memory_and_console(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
         own = FakeJournal(journal.epochs)  # each delivery says its own position
         thread = delivery(own, driver_target(Delivery(name, None, target)), tmp_path, name=name)  # type: ignore[arg-type]
         thread.start()
-        assert thread.stop(1, PATIENCE)
+        assert thread.stop(1, TIMEOUT)
     assert [record.value for record in kept.records] == list(range(40))
     assert capfd.readouterr().out.splitlines() == [
         "shown: … 38 more",
@@ -263,7 +264,7 @@ def test_memory_and_console(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     fresh = ms.memory()
     thread = delivery(journal, driver_target(Delivery("seen", None, fresh)), tmp_path, name="seen", fence=2)  # type: ignore[arg-type]
     thread.start()
-    assert thread.stop(2, PATIENCE)
+    assert thread.stop(2, TIMEOUT)
     assert [record.value for record in fresh.records] == [40], "a new process goes on"
 
 

@@ -15,14 +15,15 @@ from millstream.errors import LogError
 from millstream.mill.channel import Channel, Closed
 from millstream.writer.log_output import LOG
 from millstream.writer.messages import (
-    Answer,
     Asked,
-    Begin,
-    Failed,
+    BeginWriting,
     Needed,
     NewCommit,
+    OutputFailed,
     Positions,
-    Stop,
+    RetentionPutOff,
+    StopWriting,
+    TailAnswer,
     ToWriter,
     Written,
     decode_from_writer,
@@ -37,11 +38,12 @@ class WriterChild:
     a thread of this class.
     """
 
-    def __init__(self, begin: Begin, *, answer: Callable[[str, int], Answer], written: Callable[[str, int], None]) -> None:
+    def __init__(self, begin: BeginWriting, *, answer: Callable[[str, int], TailAnswer], written: Callable[[str, int], None]) -> None:
         self._begin, self._answer, self._written = begin, answer, written
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self.positions: dict[str, int] = {}  # of all outputs; the log's is under `LOG`
+        self.kept: list[str] = []  # streams that retention was said to leave
         self.error: LogError | None = None
         self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,7 +81,7 @@ class WriterChild:
     def stop(self, at: int, timeout: float) -> list[str]:
         """Write all up to commit `at` and end. Returns the outputs that did not come so far in this time."""
         self._stopping = True
-        self._send(Stop(at))
+        self._send(StopWriting(at))
         deadline = time.monotonic() + timeout
         with self._changed:
             while self.behind(at) and self.error is None and (left := deadline - time.monotonic()) > 0:
@@ -130,7 +132,9 @@ class WriterChild:
                 self._move({output: upto})
             case Asked(output, after):
                 self._send(self._answer(output, after))
-            case Failed(output, why):
+            case RetentionPutOff(stream):
+                self.kept.append(stream)
+            case OutputFailed(output, why):
                 self._fail(why if output == LOG else f"delivery {output!r}: {why}")
 
     def _move(self, positions: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ from millstream.journal.errors import Missing
 from millstream.targets.lacking import Epoch, InLog, Tail
 from millstream.timestamp import MINUTE, SECOND
 from millstream.writer.log_output import LogOutput
-from millstream.writer.machine import MAX_REFUSALS, Ask, Begun, Fail, Write, WriterMachine
+from millstream.writer.machine import MAX_REFUSALS, AskTail, Begun, Fail, WriteParts, WriterMachine
 from millstream.writer.performing import WasMissing, perform
 from tests.journal.simdisk import SimDisk
 from tests.writer.memory_table import MemoryTable
@@ -19,14 +19,14 @@ def test_what_is_gone_is_asked_for_anew_and_comes_from_the_log() -> None:
     for number in (1, 2, 3):
         assert machine.on_commit(number, [place(at=number)], T) == []
     (write,) = machine.on_tick(T + MINUTE)
-    assert isinstance(write, Write)
-    assert machine.on_missing("out", "gone", T + MINUTE) == [Ask("out", 0)]
+    assert isinstance(write, WriteParts)
+    assert machine.on_missing("out", "gone", T + MINUTE) == [AskTail("out", 0)]
     (again,) = machine.on_tail("out", Tail(2, 3, [Epoch(3, [place(at=3)])]), T + MINUTE)
-    assert isinstance(again, Write)
+    assert isinstance(again, WriteParts)
     assert (again.after, again.pieces) == (0, [InLog(0, 2)])
     machine.on_done("out", again.to, T + MINUTE)
     (rest,) = machine.on_tick(T + 2 * MINUTE)
-    assert rest == Write("out", 2, [Epoch(3, [place(at=3)])], 3)
+    assert rest == WriteParts("out", 2, [Epoch(3, [place(at=3)])], 3)
 
 
 def test_an_answer_to_what_was_asked_before_is_not_taken_for_all_there_is() -> None:
@@ -34,13 +34,13 @@ def test_an_answer_to_what_was_asked_before_is_not_taken_for_all_there_is() -> N
     machine = begun()
     machine.on_commit(1, [place(at=1)], T)
     (ask,) = machine.on_commit(5, [place(at=5)], T)  # 2 to 4 came by other ways
-    assert ask == Ask("out", 1)
+    assert ask == AskTail("out", 1)
     (write,) = machine.on_tick(T + SECOND)
-    assert isinstance(write, Write)
+    assert isinstance(write, WriteParts)
     assert machine.on_missing("out", "gone", T + SECOND) == []
-    assert machine.on_tail("out", Tail(1, 5, [Epoch(5, [place(at=5)])]), T + SECOND) == [Ask("out", 0)]
+    assert machine.on_tail("out", Tail(1, 5, [Epoch(5, [place(at=5)])]), T + SECOND) == [AskTail("out", 0)]
     (again,) = machine.on_tail("out", Tail(4, 5, [Epoch(5, [place(at=5)])]), T + SECOND)
-    assert isinstance(again, Write)
+    assert isinstance(again, WriteParts)
     assert (again.after, again.pieces) == (0, [InLog(0, 4)])
 
 
@@ -73,6 +73,6 @@ def test_nothing_of_a_write_stays_that_missed_a_part() -> None:
 
     table = MemoryTable()
     output = LogOutput(table)
-    write = Write("log", 0, [Epoch(1, [place(at=0), place(at=1)])], 1)
+    write = WriteParts("log", 0, [Epoch(1, [place(at=0), place(at=1)])], 1)
     assert perform(write, output, Gone(), SimDisk()) == WasMissing("log", "gone")
     assert output.position() == 0

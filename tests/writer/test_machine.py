@@ -13,7 +13,7 @@ from millstream.targets.lacking import Epoch, InLog, Place, Tail
 from millstream.timestamp import SECOND, Timestamp
 from millstream.writer import machine as module
 from millstream.writer.log_output import LogOutput
-from millstream.writer.machine import IDLE, Action, Ask, Begun, Fail, Say, Write, WriterMachine
+from millstream.writer.machine import IDLE, Action, AskTail, Begun, Fail, SayWritten, WriteParts, WriterMachine
 from millstream.writer.performing import Done, WasRefused, perform
 from tests.journal.simdisk import SimDisk
 from tests.writer.memory_table import MemoryTable
@@ -38,22 +38,22 @@ def test_what_comes_within_a_second_is_one_commit() -> None:
     assert machine.on_commit(3, [place()], T) == []
     assert machine.on_tick(T + SECOND - 1) == []
     (write,) = machine.on_tick(T + SECOND)
-    assert write == Write("out", 0, [Epoch(1, [place()]), Epoch(3, [place()])], 3)
+    assert write == WriteParts("out", 0, [Epoch(1, [place()]), Epoch(3, [place()])], 3)
     assert machine.on_commit(4, [place()], T + SECOND) == [], "one commit at a time"
-    assert machine.on_done("out", 3, T + SECOND) == [Say("out", 3)]
-    assert machine.on_tick(T + 2 * SECOND) == [Write("out", 3, [Epoch(4, [place()])], 4)]
+    assert machine.on_done("out", 3, T + SECOND) == [SayWritten("out", 3)]
+    assert machine.on_tick(T + 2 * SECOND) == [WriteParts("out", 3, [Epoch(4, [place()])], 4)]
 
 
 def test_a_full_commit_is_not_waited_for_and_holds_whole_epochs() -> None:
     machine = begun()
     assert machine.on_commit(1, [place(records=600_000)], T) == []
     (write,) = machine.on_commit(2, [place(records=600_000)], T)
-    assert isinstance(write, Write)
+    assert isinstance(write, WriteParts)
     assert (write.to, len(write.pieces)) == (1, 1)
-    assert machine.on_done("out", 1, T) == [Say("out", 1)]
+    assert machine.on_done("out", 1, T) == [SayWritten("out", 1)]
     big = begun()
     (write,) = big.on_commit(1, [place(records=5_000_000)], T)
-    assert isinstance(write, Write)
+    assert isinstance(write, WriteParts)
     assert write.to == 1, "an epoch is never cut"
 
 
@@ -77,8 +77,8 @@ def test_it_is_known_when_something_is_due_though_nothing_comes() -> None:
 def test_a_flush_waits_for_nothing_more() -> None:
     machine = begun()
     assert machine.on_commit(1, [place()], T) == []
-    assert machine.on_flush(1, T) == [Write("out", 0, [Epoch(1, [place()])], 1)]
-    assert machine.on_done("out", 1, T) == [Say("out", 1)]
+    assert machine.on_flush(1, T) == [WriteParts("out", 0, [Epoch(1, [place()])], 1)]
+    assert machine.on_done("out", 1, T) == [SayWritten("out", 1)]
     assert machine.on_commit(2, [place()], T) == [], "what comes after it waits as ever"
 
 
@@ -86,10 +86,10 @@ def test_without_a_record_the_position_moves_on_now_and_then_and_at_a_stop() -> 
     machine = begun()
     assert machine.on_commit(1, [], T) == []
     assert machine.on_tick(T + IDLE - 1) == []
-    assert machine.on_tick(T + IDLE) == [Write("out", 0, (), 1)]
-    assert machine.on_done("out", 1, T + IDLE) == [Say("out", 1)]
+    assert machine.on_tick(T + IDLE) == [WriteParts("out", 0, (), 1)]
+    assert machine.on_done("out", 1, T + IDLE) == [SayWritten("out", 1)]
     assert machine.on_commit(2, [], T + IDLE) == []
-    assert machine.on_stop(2, T + IDLE) == [Write("out", 1, (), 2)]
+    assert machine.on_stop(2, T + IDLE) == [WriteParts("out", 1, (), 2)]
     assert not machine.finished
     machine.on_done("out", 2, T + IDLE)
     assert machine.finished
@@ -97,34 +97,34 @@ def test_without_a_record_the_position_moves_on_now_and_then_and_at_a_stop() -> 
 
 def test_an_output_that_is_behind_asks_for_what_it_lacks() -> None:
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3)}, newest=9, now=T)
-    assert machine.on_start(T) == [Ask("out", 3)]
+    assert machine.on_start(T) == [AskTail("out", 3)]
     assert machine.on_commit(10, [place()], T) == []
-    assert machine.on_tail("out", Tail(0, 5, [Epoch(2, [place()]), Epoch(4, [place()])]), T) == [Ask("out", 5)]
+    assert machine.on_tail("out", Tail(0, 5, [Epoch(2, [place()]), Epoch(4, [place()])]), T) == [AskTail("out", 5)]
     assert machine.on_tail("out", Tail(0, 10, [Epoch(10, [place()])]), T) == []
     (write,) = machine.on_tick(T + SECOND)
-    assert write == Write("out", 3, [Epoch(4, [place()]), Epoch(10, [place()])], 10)
+    assert write == WriteParts("out", 3, [Epoch(4, [place()]), Epoch(10, [place()])], 10)
 
 
 def test_what_the_journal_let_go_comes_from_the_log() -> None:
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3)}, newest=9, now=T)
     machine.on_start(T)
-    assert machine.on_tail("out", Tail(7, 9, [Epoch(8, [place()])]), T) == [Write("out", 3, [InLog(3, 7)], 7, module.MAX_RECORDS)]
-    assert machine.on_done("out", 5, T) == [Say("out", 5), Write("out", 5, [InLog(5, 7)], 7, module.MAX_RECORDS)]
+    assert machine.on_tail("out", Tail(7, 9, [Epoch(8, [place()])]), T) == [WriteParts("out", 3, [InLog(3, 7)], 7, module.MAX_RECORDS)]
+    assert machine.on_done("out", 5, T) == [SayWritten("out", 5), WriteParts("out", 5, [InLog(5, 7)], 7, module.MAX_RECORDS)]
     machine.on_done("out", 7, T)
-    assert machine.on_tick(T + SECOND) == [Write("out", 7, [Epoch(8, [place()])], 9)]
+    assert machine.on_tick(T + SECOND) == [WriteParts("out", 7, [Epoch(8, [place()])], 9)]
 
 
 def test_an_open_commit_is_repeated_exactly() -> None:
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3, open_until=6)}, newest=9, now=T)
-    assert machine.on_start(T) == [Ask("out", 3)]
-    assert machine.on_tail("out", Tail(0, 5, [Epoch(5, [place()])]), T) == [Ask("out", 5)]
+    assert machine.on_start(T) == [AskTail("out", 3)]
+    assert machine.on_tail("out", Tail(0, 5, [Epoch(5, [place()])]), T) == [AskTail("out", 5)]
     (write,) = machine.on_tail("out", Tail(0, 9, [Epoch(6, [place()]), Epoch(7, [place()])]), T)
-    assert write == Write("out", 3, [Epoch(5, [place()]), Epoch(6, [place()])], 6)
-    assert machine.on_done("out", 6, T) == [Say("out", 6)]
+    assert write == WriteParts("out", 3, [Epoch(5, [place()]), Epoch(6, [place()])], 6)
+    assert machine.on_done("out", 6, T) == [SayWritten("out", 6)]
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3, open_until=6)}, newest=9, now=T)
     machine.on_start(T)
     (write,) = machine.on_tail("out", Tail(5, 9, [Epoch(6, [place()]), Epoch(7, [place()])]), T)
-    assert write == Write("out", 3, [InLog(3, 5), Epoch(6, [place()])], 6), "part of it lies in the log by now"
+    assert write == WriteParts("out", 3, [InLog(3, 5), Epoch(6, [place()])], 6), "part of it lies in the log by now"
 
 
 def test_more_than_it_remembers_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +133,9 @@ def test_more_than_it_remembers_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     asked = [machine.on_commit(n, [place()], T) for n in range(1, 10)]
     assert asked == [[]] * 9
     (write,) = machine.on_tick(T + SECOND)
-    assert isinstance(write, Write)
+    assert isinstance(write, WriteParts)
     assert write.to == 4
-    assert machine.on_done("out", 4, T + SECOND) == [Say("out", 4), Ask("out", 4)]
+    assert machine.on_done("out", 4, T + SECOND) == [SayWritten("out", 4), AskTail("out", 4)]
 
 
 def test_a_refused_commit_goes_on_from_where_the_other_came() -> None:
@@ -145,7 +145,7 @@ def test_a_refused_commit_goes_on_from_where_the_other_came() -> None:
     machine.on_tick(T + SECOND)
     machine.on_refused("out", 2, "why", T + SECOND)
     (write,) = machine.on_tick(T + 2 * SECOND)
-    assert write == Write("out", 2, [Epoch(3, [place()])], 3)
+    assert write == WriteParts("out", 2, [Epoch(3, [place()])], 3)
     for n in (2, 3):
         machine.on_refused("out", 2, "why", T + n * SECOND)
         machine.on_tick(T + (n + 1) * SECOND)
@@ -161,7 +161,7 @@ def test_an_overtaken_run_that_still_writes_what_is_committed_does_not_end_the_o
     for n in range(1, 20):  # each time it came first, by an epoch
         machine.on_refused("out", n, "another writer", T + n * SECOND)
         (write,) = machine.on_tick(T + (n + 1) * SECOND)
-        assert isinstance(write, Write)
+        assert isinstance(write, WriteParts)
         assert write.after == n
 
 
@@ -177,7 +177,7 @@ def test_the_log_takes_all_streams_that_are_kept() -> None:
     machine = WriterMachine({"/log": Begun(None, 0, unkept=frozenset(["u"]), is_log=True)}, newest=0, now=T)
     machine.on_commit(1, [place("a"), place("u"), place("b")], T)
     (write,) = machine.on_tick(T + SECOND)
-    assert isinstance(write, Write)
+    assert isinstance(write, WriteParts)
     assert write.pieces == [Epoch(1, [place("a"), place("b")])]
 
 
@@ -187,27 +187,27 @@ def test_what_an_older_run_kept_goes_to_the_log_though_this_one_does_not_keep_it
     machine.on_start(T)
     machine.on_tail("/log", Tail(0, 1, [Epoch(1, [place("u")])]), T)
     machine.on_commit(2, [place("u")], T)
-    assert machine.on_tick(T + SECOND) == [Write("/log", 0, [Epoch(1, [place("u")])], 2)]
+    assert machine.on_tick(T + SECOND) == [WriteParts("/log", 0, [Epoch(1, [place("u")])], 2)]
 
 
 def test_what_the_log_leaves_out_comes_from_the_journal_before_what_it_has_again() -> None:
     """Of a stream that was not kept up to epoch 5, and is since."""
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3)}, newest=9, now=T)
-    assert machine.on_start(T) == [Ask("out", 3)]
-    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [Ask("out", 5)]
+    assert machine.on_start(T) == [AskTail("out", 3)]
+    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [AskTail("out", 5)]
     assert machine.on_tail("out", Tail(8, 9, [Epoch(9, [place()])]), T) == []
-    assert machine.on_tick(T + SECOND) == [Write("out", 3, [Epoch(4, [place()])], 5)]
-    assert machine.on_done("out", 5, T + SECOND) == [Say("out", 5), Write("out", 5, [InLog(5, 8)], 8, module.MAX_RECORDS)]
+    assert machine.on_tick(T + SECOND) == [WriteParts("out", 3, [Epoch(4, [place()])], 5)]
+    assert machine.on_done("out", 5, T + SECOND) == [SayWritten("out", 5), WriteParts("out", 5, [InLog(5, 8)], 8, module.MAX_RECORDS)]
     machine.on_done("out", 8, T + SECOND)
-    assert machine.on_tick(T + 2 * SECOND) == [Write("out", 8, [Epoch(9, [place()])], 9)]
+    assert machine.on_tick(T + 2 * SECOND) == [WriteParts("out", 8, [Epoch(9, [place()])], 9)]
 
 
 def test_an_open_commit_is_repeated_though_it_lies_in_the_journal_in_the_log_and_in_the_journal() -> None:
     machine = WriterMachine({"out": Begun(frozenset(["s"]), 3, open_until=9)}, newest=10, now=T)
     machine.on_start(T)
-    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [Ask("out", 5)]
+    assert machine.on_tail("out", Tail(3, 5, [Epoch(4, [place()])]), T) == [AskTail("out", 5)]
     (write,) = machine.on_tail("out", Tail(8, 10, [Epoch(9, [place()]), Epoch(10, [place()])]), T)
-    assert write == Write("out", 3, [Epoch(4, [place()]), InLog(5, 8), Epoch(9, [place()])], 9)
+    assert write == WriteParts("out", 3, [Epoch(4, [place()]), InLog(5, 8), Epoch(9, [place()])], 9)
 
 
 class Killed(Exception):
@@ -262,22 +262,22 @@ class Life:
             return
         action = self.todo.pop(self.rng.randrange(len(self.todo)))
         match action:
-            case Ask(output, after):
+            case AskTail(output, after):
                 self.todo += self.machine.on_tail(output, self.driver.tail(after, self.rng), self.now)
-            case Write():
+            case WriteParts():
                 outcome = perform(action, self.output, self.driver, SimDisk())
                 if isinstance(outcome, Done):
                     self.todo += self.machine.on_done("log", outcome.upto, self.now)
                 else:
                     assert isinstance(outcome, WasRefused)
                     self.todo += self.machine.on_refused("log", outcome.position, outcome.why, self.now)
-            case Say(_, upto):
+            case SayWritten(_, upto):
                 self.said = upto
             case Fail(_, message):
                 assert "another run writes it" in message
                 self.failed = True
 
-    def told(self, places: Sequence[Place]) -> None:
+    def hear(self, places: Sequence[Place]) -> None:
         self.todo += self.machine.on_commit(len(self.driver.commits), places, self.now)
 
 
@@ -301,7 +301,7 @@ def test_every_epoch_goes_in_once_over_kills_power_losses_and_a_writer_of_an_old
             if rng.random() < 0.2:
                 places = driver.commit(rng)
                 for each in lives:
-                    each.told(places)
+                    each.hear(places)
             elif rng.random() < 0.05:
                 table.maintain()
             elif rng.random() < 0.01 and len(lives) < 2:

@@ -26,10 +26,10 @@ from millstream.log.rows import Rows
 from millstream.log.snapshot import newest_version
 from millstream.timestamp import Timestamp
 from millstream.writer.log_output import LOG
-from millstream.writer.messages import Answer, Begin, LogSettings, NamedParts, OutputSettings
+from millstream.writer.messages import BeginWriting, LogSettings, NamedParts, OutputSettings, TailAnswer
 from tests.writer.child import WriterChild
 
-PATIENCE = 60.0  # seconds; a bound, never an expectation
+TIMEOUT = 60.0  # seconds; a bound, never an expectation
 T = Timestamp(1_700_000_000_000_000)
 
 
@@ -52,9 +52,11 @@ class Run:
     def newest(self) -> int:
         return len(self.places)
 
-    def start(self, *, logged: int = 0, delivered: int = 0) -> WriterChild:
+    def start(self, *, logged: int = 0, delivered: int = 0, retention: int | None = None) -> WriterChild:
         outputs = [OutputSettings(o.name, o.stream, o.path, delivered, o.format, self.every) for o in self.outputs]
-        begin = Begin(str(self.folder), 1, self.newest, LogSettings(logged), outputs, pickle.dumps({"s": int}), self.every)
+        begin = BeginWriting(
+            str(self.folder), "id", 1, self.newest, LogSettings(logged, retention=retention), outputs, pickle.dumps({"s": int}), self.every
+        )
         self.child = WriterChild(begin, answer=self.answer, written=self.written)
         self.child.start()
         return self.child
@@ -73,10 +75,10 @@ class Run:
         if self.child is not None:
             self.child.on_commit(number, self.places[-1])
 
-    def answer(self, output: str, after: int) -> Answer:
+    def answer(self, output: str, after: int) -> TailAnswer:
         begin = max(after, self.journal_from)
         upto = min(self.newest, begin + 7)
-        return Answer(output, begin, upto, [NamedParts(n, self.places[n - 1]) for n in range(begin + 1, upto + 1)])
+        return TailAnswer(output, begin, upto, [NamedParts(n, self.places[n - 1]) for n in range(begin + 1, upto + 1)])
 
     def written(self, output: str, upto: int) -> None:
         assert upto >= self.said.get(output, 0)
@@ -92,7 +94,7 @@ class Run:
 
 
 def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -126,10 +128,44 @@ def test_what_is_committed_is_in_log_table_and_files(run: Run) -> None:
     run.commit()
     child = run.child
     assert child is not None
-    assert child.stop(run.newest, PATIENCE) == []
+    assert child.stop(run.newest, TIMEOUT) == []
     assert run.in_log() == in_table(run) == in_lines(run) == run.values
     assert run.said == {LOG: 41, "table": 41, "lines": 41}
     assert child.error is None
+
+
+def test_it_is_said_once_that_retention_leaves_what_somebody_needs(run: Run) -> None:
+    run.outputs = ()
+    run.commit(1, 2)
+    child = run.start(retention=0)
+    child.keep({"s": 1})
+    run.wait(1)
+    wait_for(lambda: child.kept != [])
+    run.commit(3)
+    assert child.stop(run.newest, TIMEOUT) == []
+    assert child.kept == ["s"]
+    assert run.in_log() == [1, 2, 3]
+
+
+def test_a_target_that_cannot_be_written_to_is_named(run: Run) -> None:
+    Path(run.outputs[0].path).parent.mkdir()
+    Path(run.outputs[0].path).write_text("a file")
+    child = run.start()
+    wait_for(lambda: child.error is not None)
+    assert "table cannot be used: " in str(child.error)
+    assert "deliver to another path" in str(child.error)
+
+
+def test_what_killed_writers_have_left_in_targets_is_swept(run: Run) -> None:
+    staging = Path(run.outputs[1].path) / ".staging"
+    staging.mkdir(parents=True)
+    old, young = (staging / f"lines-12345678-{digit * 32}" for digit in "01")
+    for file in (old, young):
+        file.touch()
+    os.utime(old, (0, 0))
+    run.start()
+    wait_for(lambda: not old.exists())
+    assert young.exists()
 
 
 def test_a_start_catches_up_also_from_the_log(run: Run) -> None:
@@ -138,11 +174,11 @@ def test_a_start_catches_up_also_from_the_log(run: Run) -> None:
         run.commit(n)
     child = run.start()
     run.wait(0)
-    assert child.stop(30, PATIENCE) == []
+    assert child.stop(30, TIMEOUT) == []
     run.journal_from, run.outputs = 25, deliveries
     child = run.start(logged=30)
     run.commit(30)
-    assert child.stop(31, PATIENCE) == []
+    assert child.stop(31, TIMEOUT) == []
     assert run.in_log() == in_table(run) == in_lines(run) == list(range(31))
 
 
@@ -163,7 +199,7 @@ def test_killed_again_and_again_everything_is_there_once(run: Run, seed: int) ->
         assert "the writer process ended" in str(child.error)
         child.end()
     child = run.start(logged=run.said.get(LOG, 0))
-    assert child.stop(run.newest, PATIENCE) == []
+    assert child.stop(run.newest, TIMEOUT) == []
     assert run.in_log() == in_table(run) == in_lines(run) == run.values
 
 
@@ -218,7 +254,7 @@ def test_upkeep_runs_beside(run: Run) -> None:
         run.wait(run.newest)
     wait_for(lambda: bool(list((run.folder / "log" / "_delta_log").glob("*.checkpoint.parquet"))))
     assert run.child is not None
-    assert run.child.stop(run.newest, PATIENCE) == []
+    assert run.child.stop(run.newest, TIMEOUT) == []
     assert run.in_log() == run.values
     disk = LocalDisk(run.folder / "log")
     assert disk.exists(entry_path(newest_version(disk)))

@@ -13,7 +13,7 @@ from millstream.journal.disk import LocalDisk
 from millstream.log.history import At, History, HistoryTable
 from millstream.log.reading_history import records
 from millstream.log.rows import Rows
-from millstream.log.snapshot import Snapshot
+from millstream.log.snapshot import LogSnapshot
 from millstream.timestamp import Timestamp
 from tests.journal.simdisk import SimDisk
 from tests.log.made import NOW, rows
@@ -53,14 +53,14 @@ class GivenHistory:
         return table
 
     def maintain(self) -> None:
-        assert self.open().replace(Snapshot(self.disk), [], [], operation="OPTIMIZE", data_change=False)
+        assert self.open().replace(LogSnapshot(self.disk), [], [], operation="OPTIMIZE", data_change=False)
 
     def lose_power(self) -> None:
         if isinstance(self.disk, SimDisk):
             self.disk.power_loss()
 
     def found(self, stream: str) -> list[Found]:
-        if not Snapshot(self.disk).of_stream(stream):
+        if not LogSnapshot(self.disk).of_stream(stream):
             return []
         return [
             (

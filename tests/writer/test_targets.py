@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from millstream.injector import Format
 from millstream.targets import delta as delta_module
 from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput
-from millstream.targets.output import Output, Refused
+from millstream.targets.output import Refused, WriterOutput
 from millstream.targets.steps import Steps
 from millstream.targets.typed import Values
 
@@ -50,7 +51,7 @@ def files(path: Path, *, format: Format = Format.JSON_LINES, owner: Callable[[],
     return FilesOutput("out", str(path / "files"), format, Values("s", kind), steps=steps, still_owner=owner)
 
 
-def put(output: Output, upto: int) -> None:
+def put(output: WriterOutput, upto: int) -> None:
     """All epochs up to this, each with a record of its number."""
     for epoch in range(output.position() + 1, upto + 1):
         output.add(epoch, "s", "s", epoch, columns(epoch))
@@ -185,6 +186,7 @@ def test_an_overtaken_run_renames_nothing(tmp_path: Path) -> None:
     assert (later.position(), later.open_until()) == (0, 3)
     put(later, 3)
     assert in_files(tmp_path) == [1, 2, 3]
+    later.sweep(ms.Timestamp(time.time_ns() // 1000 + int(ms.HOUR)))
     assert not list((tmp_path / "files" / ".staging").iterdir())
 
 

@@ -17,7 +17,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from millstream import arguments
 from millstream.command.tables import behind
+from millstream.errors import RunFailed
 from millstream.log.status import Status
 from millstream.timestamp import describe
 
@@ -44,40 +46,51 @@ def run(
     deliver_anew: Sequence[str] = (),
     progress: bool | None = None,
 ) -> Run:
-    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails. Shows its progress on a terminal.
+    """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails.
 
+    Its progress is shown on a terminal; elsewhere one line says at the end what came of it. `progress=True` shows lines of
+    progress there, too, and `progress=False` shows nothing at all.
     The other arguments are those of `ms.start`.
     """
     from millstream.spark.run import start
 
+    if progress is not None:
+        arguments.flag("run", "progress", progress)
     return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options, deliver_anew=deliver_anew), shown=progress)
 
 
 def watch(begin: Callable[[], Run], *, shown: bool | None) -> Run:
     """Start a run and see it through. Ctrl-C or SIGTERM stops it in order; a second one at once."""
     console = Console(stderr=True)
-    quiet = shown is False or (shown is None and not console.is_terminal)
-    with _interrupts() as interrupted, _display(console, quiet=quiet) as display:
+    with _interrupts() as interrupted, _display(console, shown) as display:
         display.say("starting Spark")
         run = begin()
-        before, since = 0, time.monotonic()
-        while not run.wait(EVERY):
-            if interrupted.is_set():
-                display.say("stopping: the epoch under way is finished first")
-                run.stop()
-                break
-            status = run.status()
-            now = time.monotonic()
-            display.show(status, (status.injected - before) / (now - since) if now > since else 0.0)
-            before, since = status.injected, now
+        try:
+            _see_through(run, interrupted, display)
+        except RunFailed as error:
+            display.failed(error)
+            raise
         display.last(run.status())
         return run
+
+
+def _see_through(run: Run, interrupted: threading.Event, display: _Quiet) -> None:
+    before, since = 0, time.monotonic()
+    while not run.wait(EVERY):
+        if interrupted.is_set():
+            display.say("stopping: the epoch under way is finished first")
+            run.stop()
+            return
+        status = run.status()
+        now = time.monotonic()
+        display.show(status, (status.injected - before) / (now - since) if now > since else 0.0)
+        before, since = status.injected, now
 
 
 def line(status: Status, rate: float) -> str:
     """What matters, in one line."""
     waiting = sum(injector.waiting for injector in status.injectors.values())
-    dead = sum(i.dead for i in status.injectors.values()) + sum(c.tally.dead for c in status.computations.values())
+    dead = _dead(status)
     late = sum(c.tally.late for c in status.computations.values())
     parts = [
         f"epoch {status.epoch}",
@@ -91,6 +104,24 @@ def line(status: Status, rate: float) -> str:
     if dead:
         parts.append(f"{dead:,} dead letters")
     return " · ".join(parts)
+
+
+def closing_line(status: Status, seconds: float) -> str:
+    """What came of a run, in one line: counts are those of its folder, over all runs."""
+    late = [f"{name} {epochs:,} epochs" for name, epochs in status.deliveries.items() if epochs]
+    parts = [
+        f"{status.topology}: epoch {status.epoch}",
+        f"{status.injected:,} records in",
+        f"not delivered yet: {', '.join(late)}" if late else "all delivered",
+        f"{sum(c.tally.dropped for c in status.computations.values()):,} dropped late",
+        f"{_dead(status):,} dead letters",
+        f"{seconds:,.0f} s",
+    ]
+    return " · ".join(parts)
+
+
+def _dead(status: Status) -> int:
+    return sum(i.dead for i in status.injectors.values()) + sum(c.tally.dead for c in status.computations.values())
 
 
 def _low_watermark(status: Status) -> str:
@@ -109,23 +140,43 @@ class _Quiet:
     def last(self, status: Status) -> None:
         """Nobody watches."""
 
+    def failed(self, error: RunFailed) -> None:
+        """It is raised, too."""
 
-class _Plain(_Quiet):
-    """Lines, now and then."""
+
+class _Closing(_Quiet):
+    """One line at the end, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._printed = console, 0.0
+        self._console, self._began = console, time.monotonic()
+
+    def last(self, status: Status) -> None:
+        self._print(closing_line(status, time.monotonic() - self._began))
+
+    def failed(self, error: RunFailed) -> None:
+        self._print(f"failed after {time.monotonic() - self._began:,.0f} s: {str(error).partition(chr(10))[0]}")
+
+    def _print(self, words: str) -> None:
+        self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+
+
+class _Plain(_Closing):
+    """Lines now and then, too."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._printed = 0.0
 
     def say(self, words: str) -> None:
-        self._console.print(words, highlight=False, soft_wrap=True)
+        self._print(words)
 
     def show(self, status: Status, rate: float) -> None:
         if time.monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = time.monotonic()
             self.say(line(status, rate))
 
-    def last(self, status: Status) -> None:
-        self.say(line(status, 0.0).replace(" · 0/s", ""))
+    def failed(self, error: RunFailed) -> None:
+        """Whoever asked for lines is told by whoever catches the error."""
 
 
 class _Updating(_Quiet):
@@ -146,11 +197,11 @@ class _Updating(_Quiet):
 
 
 @contextmanager
-def _display(console: Console, *, quiet: bool) -> Iterator[_Quiet]:
-    if quiet:
+def _display(console: Console, shown: bool | None) -> Iterator[_Quiet]:
+    if shown is False:
         yield _Quiet()
     elif not console.is_terminal:
-        yield _Plain(console)
+        yield _Closing(console) if shown is None else _Plain(console)
     else:
         with Live(console=console, refresh_per_second=8) as live:
             yield _Updating(live)

@@ -24,7 +24,7 @@ class Store(Protocol):
     def remove(self, key: str) -> None: ...
 
 
-class Room:
+class MemoryBudget:
     """What all rows of a lane take in memory together, and what is called when that is too much."""
 
     __slots__ = ("encoded", "limit", "make", "used")
@@ -59,7 +59,7 @@ def place_of(row: HeldRow) -> Row:
 class Apart:
     """The large rows of one computation in a bucket, as far as they are held."""
 
-    def __init__(self, store: Store, prefix: str, room: Room) -> None:
+    def __init__(self, store: Store, prefix: str, room: MemoryBudget) -> None:
         self._store, self._prefix, self._room = store, prefix, room
         self.rows: dict[str, HeldRow] = {}
         self.dirty: set[str] = set()  # the store does not have them as they are; those that are not held are to be removed

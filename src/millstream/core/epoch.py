@@ -12,8 +12,9 @@ from millstream.timestamp import Timestamp
 class Header(msgspec.Struct, frozen=True):
     """What every part of an epoch knows: its number and its clocks, fixed when it is planned.
 
-    `before` are the input low watermarks of the epoch before: what a record is late against. A low watermark speaks of
-    what comes after its own epoch, so the records of an epoch come first, then it moves on and timers fire.
+    Low watermarks are those of the computations that have something to do: the others cost nothing. `before` are the input
+    low watermarks of the epoch before: what a record is late against. A low watermark speaks of what comes after its own
+    epoch, so the records of an epoch come first, then it moves on and timers fire.
     """
 
     epoch: int
@@ -38,7 +39,7 @@ class Tally(msgspec.Struct):
         return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-class Report(msgspec.Struct):
+class BucketReport(msgspec.Struct):
     """What a bucket says of a computation after an epoch; stays valid until it says something new."""
 
     minima: Minima
@@ -50,5 +51,5 @@ class Summary(msgspec.Struct):
     """All that a bucket says after an epoch, beside its productions."""
 
     bucket: int
-    reports: dict[str, Report]
+    reports: dict[str, BucketReport]
     tallies: dict[str, Tally]

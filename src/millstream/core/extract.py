@@ -11,7 +11,7 @@ import msgspec
 from millstream.core.codec import value_decoder
 from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder, Injection
-from millstream.timestamp import END_OF_TIME, Duration, Timestamp, describe, to_timestamp, to_timestamps
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp, describe, to_timestamp, to_timestamps
 
 EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
 
@@ -20,11 +20,20 @@ EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
 OTHER_UNITS = range(100_000_000, 5_000_000_000_000)
 
 
-class Refused(MillstreamError):
+def believable(*, ahead: Duration, now: Timestamp) -> tuple[range, range]:
+    """The timestamps that a record may have, as numbers: all others are refused, one by one or by column.
+
+    A `datetime` says its unit itself, and may lie between the two ranges as well.
+    """
+    limit = int(now + ahead) + 1
+    return range(int(EARLIEST), min(OTHER_UNITS.start, limit)), range(OTHER_UNITS.stop, limit)
+
+
+class RefusedValue(MillstreamError):
     """A value that cannot become a record; the message says why."""
 
 
-class FarFuture(Refused):
+class FarFuture(RefusedValue):
     """A timestamp that is not believed: it would take the low watermark with it."""
 
 
@@ -57,12 +66,12 @@ class Extractor:
         injection = self._injection
         key = self._find("key", injection.key, value, columns)
         if not isinstance(key, str):
-            raise Refused(f"its key is {key!r}; a key is text: return str(...)")
+            raise RefusedValue(f"its key is {key!r}; a key is text: return str(...)")
         timestamp = self._moment("timestamp", injection.timestamp, value, columns)
         check_timestamp(timestamp, ahead=injection.ahead, now=now)
         partition = "" if injection.partition is None else self._find("partition", injection.partition, value, columns)
         if not isinstance(partition, str):
-            raise Refused(f"its partition is {partition!r}; a partition is text: return str(...)")
+            raise RefusedValue(f"its partition is {partition!r}; a partition is text: return str(...)")
         if self._disorder is not None:
             complete = timestamp - self._disorder
         else:
@@ -96,9 +105,7 @@ class Extractor:
             return None
         stamps = cast(list[Timestamp], timestamps)
         first, last = min(stamps), max(stamps)
-        if first < EARLIEST or last > now + injection.ahead:
-            return None
-        if int(first) < OTHER_UNITS.stop and int(last) >= OTHER_UNITS.start:
+        if not any(int(first) in those and int(last) in those for those in believable(ahead=injection.ahead, now=now)):
             return None
         if partitions is None:
             return Chunk(keys, stamps, {"": last - self._disorder})
@@ -117,27 +124,31 @@ class Extractor:
         try:
             return how(value)
         except Exception as error:
-            raise Refused(f"its {what} cannot be extracted: {type(error).__name__}: {error}") from error
+            raise RefusedValue(f"its {what} cannot be extracted: {type(error).__name__}: {error}") from error
 
 
 def as_timestamp(what: str, found: Any) -> Timestamp:
     """A timestamp from what an extractor returned."""
     if found.__class__ is int:
         if found in OTHER_UNITS:
-            raise Refused(f"its {what} is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970")
+            raise RefusedValue(f"its {what} is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970")
+        if not int(START_OF_TIME) <= found <= int(END_OF_TIME):
+            raise RefusedValue(f"its {what} is {found}, beyond the ends of time; a ms.Timestamp counts microseconds since 1970")
         return Timestamp(found)
     if isinstance(found, datetime):
         try:
             return to_timestamp(found)
         except ValueError as error:
-            raise Refused(f"its {what}: {error}") from None
-    raise Refused(f"its {what} is {found!r}; return a datetime with a time zone or a ms.Timestamp")
+            raise RefusedValue(f"its {what}: {error}") from None
+    raise RefusedValue(f"its {what} is {found!r}; return a datetime with a time zone or a ms.Timestamp")
 
 
 def check_timestamp(timestamp: Timestamp, *, ahead: Duration, now: Timestamp) -> None:
     """Refuse what cannot be the time of a record."""
     if timestamp < EARLIEST:
-        raise Refused(f"its timestamp is {describe(timestamp)}, no time for a record; a ms.Timestamp counts microseconds since 1970")
+        raise RefusedValue(
+            f"its timestamp is {describe(timestamp)}, out of range for a record; a ms.Timestamp counts microseconds since 1970"
+        )
     if timestamp > now + ahead:
         far = f"more than {int(ahead) / 1e6:,.0f} s after the clock"
         raise FarFuture(f"its timestamp {describe(timestamp)} is {far}; allow it with inject(..., ahead=...)")

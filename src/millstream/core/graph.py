@@ -11,7 +11,7 @@ from millstream.core.codec import settle
 from millstream.core.outline import Outline, OutlinedInput, OutlinedNode
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
-from millstream.injector import Injected, Injection
+from millstream.injector import InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Late
 from millstream.stream import Change, Output, Stream
 from millstream.topology import Divert, Topology
@@ -111,7 +111,7 @@ def compile_topology(topology: Topology) -> Graph:
             origin = stream.origin()
             if isinstance(origin, Output):
                 producers.append(names[id(origin.owner)])
-            elif isinstance(origin, Injected):
+            elif isinstance(origin, InjectedStream):
                 injectors.append(origin.name)
             else:
                 if node.errors is Errors.DEAD_LETTER:
@@ -167,7 +167,7 @@ def _streams(topology: Topology) -> dict[str, StreamPlan]:
 def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPlan], stream: Stream[Any], reader: str) -> StreamPlan:
     if stream is topology.dead_letters:
         return streams[DEAD_LETTERS]
-    if isinstance(stream, Injected):
+    if isinstance(stream, InjectedStream):
         if topology.injected.get(stream.name) is not stream:
             raise TopologyError(f"{reader} reads the stream {stream.name!r} of another topology; inject it into {topology.name!r}")
         return streams[stream.name]
@@ -179,13 +179,13 @@ def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPl
                 f"{reader} reads {kind}.{stream.attribute}, which has no producer; place it with topology.compute(name, {kind.lower()})"
             )
         return streams[f"{producer}.{stream.name}"]
-    raise TopologyError(f"{reader} reads {stream!r}, which is no stream of this topology; give it an injected stream or an output")
+    raise TopologyError(f"{reader} reads {stream!r}, which is not a stream of this topology; give it an injected stream or an output")
 
 
 def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], stream: Stream[Any]) -> str:
     if not isinstance(stream, Stream):
         raise TopologyError(f"{stream!r} is not a stream; give what inject returned, or an output of a computation")
-    if isinstance(stream, Injected):
+    if isinstance(stream, InjectedStream):
         if injections.get(stream.name) is not stream.injection:
             raise TopologyError(f"the stream {stream.name!r} was injected into another topology; give what inject of this one returned")
         return stream.name
@@ -197,7 +197,7 @@ def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], strea
         raise TopologyError("by(...) and map(...) are how a computation reads a stream; name the stream itself")
     if stream.value_type is DeadLetter:
         return DEAD_LETTERS
-    raise TopologyError(f"{stream!r} is no stream of this topology; place its computation with topology.compute(...)")
+    raise TopologyError(f"{stream!r} is not a stream of this topology; place its computation with topology.compute(...)")
 
 
 def _reaches(feeds: dict[str, tuple[list[str], list[str]]], start: str, goal: str) -> bool:

@@ -7,10 +7,11 @@ it and the commits after that one: by a run that starts, by whoever asks for the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
-from millstream.core.epoch import Report, Summary, Tally
+from millstream.core.epoch import BucketReport, Summary, Tally
 from millstream.core.low_watermark import LowWatermark, Mark
 from millstream.core.parts import NO_LANE, Frame, Part
 from millstream.core.row import Minima, least
@@ -34,7 +35,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     before: Identity = Identity()
 
 
-class Source(msgspec.Struct):
+class SourceProgress(msgspec.Struct):
     """What the commits say of a source."""
 
     marks: dict[str, Mark] = {}
@@ -44,6 +45,7 @@ class Source(msgspec.Struct):
     batch: int = -1  # the newest batch taken of one that Spark reads
     position: int = 0  # how many values were taken of one that the driver reads
     epoch: int = -1  # the last that brought a record
+    positions: dict[str, int] = {}  # how far lanes have read one, in the source's own terms
 
     def change(self, change: SourceChange, *, number: int) -> None:
         """Take in what the commit of this number changes."""
@@ -60,6 +62,7 @@ class Source(msgspec.Struct):
             self.batch = change.batch
         if change.position is not None:
             self.position = change.position
+        self.positions.update(change.positions)
 
 
 class SourceChange(msgspec.Struct, omit_defaults=True):
@@ -72,6 +75,7 @@ class SourceChange(msgspec.Struct, omit_defaults=True):
     finished: bool | None = None
     batch: int | None = None
     position: int | None = None
+    positions: dict[str, int] = {}
 
     def after(self, earlier: SourceChange | None) -> SourceChange:
         """Both, one after the other, as one."""
@@ -85,6 +89,7 @@ class SourceChange(msgspec.Struct, omit_defaults=True):
             finished=earlier.finished if self.finished is None else self.finished,
             batch=earlier.batch if self.batch is None else self.batch,
             position=earlier.position if self.position is None else self.position,
+            positions={**earlier.positions, **self.positions},
         )
 
 
@@ -118,6 +123,7 @@ class Plant(msgspec.Struct):
 
     computations: list[str] = []
     injectors: list[str] = []
+    sources: dict[str, str] = {}  # by injector, also of those that the code has no more: what it reads
     deliveries: dict[str, str] = {}  # and the stream of each
     unkept: list[str] = []  # streams that the log leaves out
     since: dict[str, int] = {}  # by delivery: of what the log leaves out it gets what comes after this epoch
@@ -158,7 +164,7 @@ class Commit(msgspec.Struct, omit_defaults=True):
         return [(frame.segment, part) for frame in self.frames for part in frame.parts if not part.reader and stream in (None, part.stream)]
 
 
-class Ledger(msgspec.Struct):
+class Ledger(msgspec.Struct, dict=True):  # for what is worked out of the fields, and is not one
     """All commits taken together."""
 
     number: int = 0
@@ -167,11 +173,12 @@ class Ledger(msgspec.Struct):
     now: Timestamp = START_OF_TIME
     low_watermarks: dict[str, LowWatermark] = {}
     promises: dict[str, Timestamp] = {}
-    reports: dict[str, dict[int, Report]] = {}  # by computation, then bucket
+    reports: dict[str, dict[int, BucketReport]] = {}  # by computation, then bucket
     tallies: dict[str, Tally] = {}
     produced: dict[str, int] = {}  # records of each stream that computations produce
-    latest: dict[str, int] = {}  # the last epoch in which a computation had something to do, or a stream got a record
-    sources: dict[str, Source] = {}
+    latest: dict[str, int] = {}  # by stream, the last epoch that brought it a record
+    worked: dict[str, int] = {}  # by computation, the last epoch in which it had something to do; it may be called as a stream is
+    sources: dict[str, SourceProgress] = {}
     readers: dict[str, Reader] = {}
     checkpoints: dict[int, Checkpoint] = {}
     logged: int = 0
@@ -197,13 +204,14 @@ class Ledger(msgspec.Struct):
         self.low_watermarks.update(commit.low_watermarks)
         self.promises.update(commit.promises)
         for name, change in commit.sources.items():
-            self.sources.setdefault(name, Source()).change(change, number=number)
+            self.sources.setdefault(name, SourceProgress()).change(change, number=number)
         for name, reader in commit.readers.items():
             if reader is None:
                 self.readers.pop(name, None)
             else:
                 self.readers[name] = reader
         if commit.readers:
+            self.__dict__.pop("_plain_since", None)
             self._drop_unawaited()
         for frame in commit.frames:
             self._name(frame, number)
@@ -273,7 +281,17 @@ class Ledger(msgspec.Struct):
         """Whether a reader that is there reads a part of this epoch."""
         if part.reader:
             return part.reader in self.readers and self.readers[part.reader].since <= number
-        return any(r.stream == part.stream and not r.rekeyed and r.since <= number for r in self.readers.values())
+        since = self._plain_since.get(part.stream)
+        return since is not None and since <= number
+
+    @cached_property
+    def _plain_since(self) -> dict[str, int]:
+        """By stream, the first epoch whose plain parts anybody reads. Asked of every part: it must not cost by the readers."""
+        found: dict[str, int] = {}
+        for reader in self.readers.values():
+            if not reader.rekeyed:
+                found[reader.stream] = min(reader.since, found.get(reader.stream, reader.since))
+        return found
 
     def _drop_unawaited(self) -> None:
         """Parts that waited for readers that were removed wait no longer."""
@@ -294,7 +312,7 @@ class Ledger(msgspec.Struct):
             self.reports.setdefault(name, {})[summary.bucket] = report
         for name, tally in summary.tallies.items():
             self.tallies[name] = self.tallies[name].plus(tally) if name in self.tallies else tally
-            self.latest[name] = number
+            self.worked[name] = number
 
     def free_rows(self, lane: int) -> int:
         """Up to this epoch no changed row of a lane is needed any more (rule 14)."""
@@ -321,7 +339,7 @@ class Ledger(msgspec.Struct):
 class Minimum:
     """The least of the minima of a computation's buckets, kept as reports come in."""
 
-    def __init__(self, reports: Mapping[int, Report]) -> None:
+    def __init__(self, reports: Mapping[int, BucketReport]) -> None:
         self.of_bucket = {bucket: report.minima for bucket, report in reports.items()}
         self.all: Minima = least(list(self.of_bucket.values()))
 

@@ -10,14 +10,19 @@ For every epoch, the input and output low watermarks of all computations are the
 So nothing that reaches X after this epoch is below input(X): a record is late if it lies below the input low watermark
 of the epoch before its own. "Greatest" makes cycles work: only injectors, pending work and holds keep one back. A low-watermark timer
 always holds its own time or an earlier one, so the holds cover the timers.
+
+Only inputs are promises, and never move back. An output bounds what is on its way: a late record takes it back, and so does a hold
+that is set before it, so that readers which have not come that far wait for what will be produced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from millstream.core.outline import OutlinedNode
 from millstream.timestamp import END_OF_TIME, MICROSECOND, START_OF_TIME, Duration, Timestamp
 
 
@@ -37,11 +42,25 @@ class Bounds(msgspec.Struct, frozen=True):
     last: Timestamp = START_OF_TIME  # its input low watermark in the epoch before
 
 
+class Known(NamedTuple):
+    """What is known of all computations when an epoch is planned: by injector, or by computation where there is any."""
+
+    promises: Mapping[str, Timestamp]
+    undelivered: Mapping[str, Timestamp]
+    delivered: Mapping[str, Timestamp]
+    held: Mapping[str, Timestamp]
+
+
 class LowWatermark(msgspec.Struct, frozen=True, array_like=True):
     """The two low watermarks of a computation in an epoch."""
 
     input: Timestamp
     output: Timestamp
+
+
+def input_of(known: LowWatermark | None) -> Timestamp:
+    """The input low watermark of a computation, also of one that had no epoch yet."""
+    return START_OF_TIME if known is None else known.input
 
 
 def solve(computations: Mapping[str, Bounds]) -> dict[str, LowWatermark]:
@@ -57,6 +76,78 @@ def solve(computations: Mapping[str, Bounds]) -> dict[str, LowWatermark]:
             if lowered < outputs[name]:
                 outputs[name], changed = lowered, True
     return {name: LowWatermark(inputs[name], outputs[name]) for name in computations}
+
+
+class Solver:
+    """Solves again and again, as epochs follow one another: only for what changed, and for what it reaches.
+
+    Where neither a computation's own bounds nor those of anyone before it changed, its low watermarks stay. That its last
+    input moved on to the solution changes nothing: the least bound is the same, and so is the greater of both.
+    """
+
+    def __init__(self, nodes: Mapping[str, OutlinedNode]) -> None:
+        self._nodes = nodes
+        self._fed_by: dict[str, list[str]] = {}  # by injector, who reads it
+        self._behind: dict[str, list[str]] = {}  # by computation, who reads what it produces
+        for name, node in nodes.items():
+            for injector in node.injectors:
+                self._fed_by.setdefault(injector, []).append(name)
+            for producer in node.producers:
+                self._behind.setdefault(producer, []).append(name)
+        self._known: Known | None = None
+        self.solution: dict[str, LowWatermark] = {}
+        self._ahead: Collection[str] = ()  # whose solution no commit had, when last looked
+
+    def solve(self, known: Known, last: Mapping[str, LowWatermark]) -> dict[str, LowWatermark]:
+        """What of the solution is not in `last`, the low watermarks of the newest commit.
+
+        Since the call before, `last` may have taken in what that one returned, as a whole, and nothing else.
+        """
+        bounds = self._bounds(known, self._reached(known), last)
+        self.solution.update(solve(bounds))
+        self._known = known
+        moved = {name: self.solution[name] for name in {**dict.fromkeys(self._ahead), **bounds}}
+        moved = {name: lw for name, lw in moved.items() if last.get(name) != lw}
+        self._ahead = moved.keys()
+        return moved
+
+    def _reached(self, known: Known) -> Collection[str]:
+        """Those with another bound than before, and all behind them."""
+        before = self._known
+        if before is None:
+            return self._nodes
+        changed = [
+            reader
+            for injector, upto in known.promises.items()
+            if before.promises.get(injector) != upto
+            for reader in self._fed_by.get(injector, ())
+        ]
+        for now, then in ((known.undelivered, before.undelivered), (known.delivered, before.delivered), (known.held, before.held)):
+            if now != then:
+                changed += [name for name in {**now, **then} if now.get(name) != then.get(name)]
+        reached = dict.fromkeys(changed)  # in an order of its own: that of hashes differs from process to process
+        while changed:
+            behind = [name for name in self._behind.get(changed.pop(), ()) if name not in reached]
+            reached.update(dict.fromkeys(behind))
+            changed += behind
+        return reached
+
+    def _bounds(self, known: Known, reached: Collection[str], last: Mapping[str, LowWatermark]) -> dict[str, Bounds]:
+        """Of those that are solved for; a producer that is not one of them is as good as a promise."""
+        found = {}
+        for name in reached:
+            node = self._nodes[name]
+            promised = [known.promises[injector] for injector in node.injectors]
+            promised += [self.solution[producer].output for producer in node.producers if producer not in reached]
+            found[name] = Bounds(
+                producers=tuple(producer for producer in node.producers if producer in reached),
+                promised=min(promised, default=END_OF_TIME),
+                undelivered=known.undelivered.get(name, END_OF_TIME),
+                delivered=known.delivered.get(name, END_OF_TIME),
+                held=known.held.get(name, END_OF_TIME),
+                last=input_of(last.get(name)),
+            )
+        return found
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):

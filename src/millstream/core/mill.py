@@ -16,7 +16,7 @@ from millstream.core.productions import Productions
 from millstream.core.row import Changes
 from millstream.core.turn import Turn
 
-Positions = dict[str, list[int]]  # by key, in the order in which the keys first arrive
+PositionsByKey = dict[str, list[int]]  # by key, in the order in which the keys first arrive
 
 
 class RowsOf(Protocol):
@@ -84,9 +84,9 @@ class Mill:
         turn = self._running
         return ("", "") if turn is None else (turn.name, turn.key)
 
-    def _deal(self, arrivals: Arrivals) -> dict[int, dict[str, Positions]]:
+    def _deal(self, arrivals: Arrivals) -> dict[int, dict[str, PositionsByKey]]:
         """By bucket and computation, where the arrivals of each key stand. A key is hashed once, however many records it has."""
-        groups: dict[tuple[int, ...], Positions] = {}
+        groups: dict[tuple[int, ...], PositionsByKey] = {}
         of_packet = [groups.setdefault(packet.inputs, {}) for packet in arrivals.packets]
         for position, (packet, key) in enumerate(zip(arrivals.packet_of, arrivals.keys, strict=True)):
             of_key = of_packet[packet]
@@ -94,14 +94,14 @@ class Mill:
                 of_key[key].append(position)
             else:
                 of_key[key] = [position]
-        of_computation: dict[str, Positions] = {}
+        of_computation: dict[str, PositionsByKey] = {}
         for inputs, of_key in groups.items():
             for name in dict.fromkeys(self._reader_of[read] for read in inputs):
                 of_computation[name] = _merged(of_computation[name], of_key) if name in of_computation else of_key
-        dealt: dict[int, dict[str, Positions]] = {}
+        dealt: dict[int, dict[str, PositionsByKey]] = {}
         bucket_of_key = self._bucket_of_key
         for name, of_key in of_computation.items():
-            of_bucket: dict[int, Positions] = {}
+            of_bucket: dict[int, PositionsByKey] = {}
             for key, positions in of_key.items():
                 bucket = bucket_of_key(key)
                 if bucket in of_bucket:
@@ -113,7 +113,7 @@ class Mill:
         return dealt
 
 
-def _run(turn: Turn, pages: Pages, of_key: Positions, due: list[str]) -> Tally:
+def _run(turn: Turn, pages: Pages, of_key: PositionsByKey, due: list[str]) -> Tally:
     """One computation in one bucket."""
     turn.begin()
     try:
@@ -134,7 +134,7 @@ def _run(turn: Turn, pages: Pages, of_key: Positions, due: list[str]) -> Tally:
     return turn.tally
 
 
-def _merged(one: Positions, other: Positions) -> Positions:
+def _merged(one: PositionsByKey, other: PositionsByKey) -> PositionsByKey:
     """What comes to a computation by several ways, in the order in which it arrives."""
     found = {key: sorted([*one.get(key, ()), *other.get(key, ())]) for key in {**one, **other}}
     return dict(sorted(found.items(), key=lambda item: item[1][0]))

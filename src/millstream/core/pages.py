@@ -16,8 +16,8 @@ from typing import Any, cast
 import msgspec
 
 from millstream.core import apart
-from millstream.core.apart import ROW_OVERHEAD, TIMED_OVERHEAD, Apart, Room, Store, length_of, place_of, size_of
-from millstream.core.epoch import Report
+from millstream.core.apart import ROW_OVERHEAD, TIMED_OVERHEAD, Apart, MemoryBudget, Store, length_of, place_of, size_of
+from millstream.core.epoch import BucketReport
 from millstream.core.minima import Least, Tree, least_of
 from millstream.core.row import END, HeldRow, Row
 from millstream.timestamp import Timestamp
@@ -75,7 +75,7 @@ class Pages:
     `get` and right after it `put` of the same key: nothing is let go between the two.
     """
 
-    def __init__(self, store: Store, prefix: str, room: Room) -> None:
+    def __init__(self, store: Store, prefix: str, room: MemoryBudget) -> None:
         """Reads the directory: one round trip."""
         self._store, self._prefix, self._room = store, prefix, room
         stored = store.get(f"{prefix}d")
@@ -235,9 +235,9 @@ class Pages:
             self.dirty.add(number)
             self._grow(number, grown)
 
-    def report(self) -> Report:
+    def report(self) -> BucketReport:
         """What is known after `settle`."""
-        return Report(self.minima.minima(), self.rows, self.timers)
+        return BucketReport(self.minima.minima(), self.rows, self.timers)
 
     # The store.
 

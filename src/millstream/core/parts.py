@@ -100,3 +100,14 @@ class Dealt(msgspec.Struct):
         """The part that these become when they are written there."""
         oldest = min(self.columns.timestamps, default=END_OF_TIME)
         return Part(offset, length, checksum, self.lane, self.stream, self.reader, self.origin, self.major, len(self.columns.keys), oldest)
+
+
+class Slice(msgspec.Struct):
+    """Some of what a source gave, dealt: parts to be written, how many records and letters are in them, up to when each
+    partition is complete; and, with the last slice of a range, how far the source is read."""
+
+    dealt: list[Dealt]
+    marks: dict[str, Timestamp]
+    injected: int = 0
+    dead: int = 0
+    positions: dict[str, int] = {}

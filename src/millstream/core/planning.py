@@ -10,10 +10,11 @@ import msgspec
 
 from millstream.core.epoch import Header
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Ledger, Minimum, Reader, Source, SourceChange
-from millstream.core.low_watermark import Bounds, LowWatermark, Mark, advance, is_idle, next_idle, promise, solve
+from millstream.core.ledger import Ledger, Reader, SourceChange, SourceProgress
+from millstream.core.low_watermark import Known, LowWatermark, Mark, advance, input_of, is_idle, next_idle, promise
 from millstream.core.outline import Outline
 from millstream.core.parts import Part
+from millstream.core.standing import Standing
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
 
 
@@ -104,7 +105,7 @@ class Backlog:
 
     def give_back(self, taken: Iterable[Waiting]) -> None:
         """What an epoch took that was aborted stands first again."""
-        again = sorted(taken, key=lambda waiting: (waiting.epoch, waiting.segment, waiting.part.offset))
+        again = list(taken)  # in the order in which it was taken
         places = {(waiting.part.lane, waiting.part.stream, waiting.part.reader) for waiting in again}
         behind = [waiting for place in places if place in self._queues for waiting in self._queues.pop(place).parts]
         for waiting in behind:
@@ -130,6 +131,10 @@ class Backlog:
         """The lanes that something waits for."""
         return {place[0] for place in self._queues}
 
+    def streams(self) -> set[str]:
+        """The streams of which something waits."""
+        return {place[1] for place in self._queues}
+
     def _count(self, part: Part, sign: int) -> None:
         self.records += sign * part.records
         self.size += sign * part.length
@@ -140,6 +145,7 @@ class Plan(NamedTuple):
     """An epoch before it runs."""
 
     header: Header
+    low_watermarks: dict[str, LowWatermark]  # those that it moves
     promises: dict[str, Timestamp]
     taken: list[Waiting]
     due: dict[str, list[int]]  # by computation, the buckets in which a timer may be due
@@ -148,9 +154,9 @@ class Plan(NamedTuple):
 def plan_epoch(
     outline: Outline,
     ledger: Ledger,
-    minima: Mapping[str, Minimum],
+    standing: Standing,
     backlog: Backlog,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourceProgress],
     *,
     clock: Timestamp,
     limits: Limits,
@@ -175,41 +181,17 @@ def plan_epoch(
     for waiting in taken:
         oldest = waiting.part.oldest
         for name in backlog.readers(waiting.part):
-            if oldest < delivered.get(name, END_OF_TIME):
-                delivered[name] = oldest
-    undelivered = backlog.oldest()
-    bounds = {}
-    for name, node in outline.nodes.items():
-        last = ledger.low_watermarks.get(name)
-        bounds[name] = Bounds(
-            producers=node.producers,
-            promised=min([promises[injector] for injector in node.injectors], default=END_OF_TIME),
-            undelivered=undelivered.get(name, END_OF_TIME),
-            delivered=delivered.get(name, END_OF_TIME),
-            held=minima[name].all.hold if name in minima else END_OF_TIME,
-            last=START_OF_TIME if last is None else last.input,
-        )
-    low_watermarks = solve(bounds)
-    due = _due(low_watermarks, minima, now, lanes, here)
-    moved = any(node.injectors and low_watermarks[name].input > bounds[name].last for name, node in outline.nodes.items())
-    over = ended(low_watermarks) and not low_watermarks.items() <= ledger.low_watermarks.items()
-    if not (taken or due or moved or over or always):
+            delivered[name] = min(oldest, delivered.get(name, END_OF_TIME))
+    moved = standing.solver.solve(Known(promises, backlog.oldest(), delivered, standing.holds), ledger.low_watermarks)
+    low_watermarks, last = standing.solver.solution, ledger.low_watermarks
+    due = standing.due(now, lanes, here)
+    promises_moved = any(outline.nodes[name].injectors and lw.input > input_of(last.get(name)) for name, lw in moved.items())
+    over = ended(low_watermarks) and bool(moved)
+    if not (taken or due or promises_moved or over or always):
         return None
-    header = Header(ledger.number + 1, now, low_watermarks, {name: known.last for name, known in bounds.items()})
-    return Plan(header, promises, taken, due)
-
-
-def _due(
-    low_watermarks: Mapping[str, LowWatermark], minima: Mapping[str, Minimum], now: Timestamp, lanes: Lanes, here: Collection[int]
-) -> dict[str, list[int]]:
-    due: dict[str, list[int]] = {}
-    for name, lw in low_watermarks.items():
-        known = minima.get(name)
-        if known is not None and known.all.due(lw.input, now):
-            buckets = [b for b, least in known.of_bucket.items() if least.due(lw.input, now) and lanes.of_bucket[b] in here]
-            if buckets:
-                due[name] = sorted(buckets)
-    return due
+    busy = {**delivered, **due}
+    header = Header(ledger.number + 1, now, {n: low_watermarks[n] for n in busy}, {n: input_of(last.get(n)) for n in busy})
+    return Plan(header, moved, promises, taken, due)
 
 
 def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:
@@ -217,14 +199,14 @@ def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:
     return bool(low_watermarks) and all(lw.output == END_OF_TIME for lw in low_watermarks.values())
 
 
-def promised(source: Source | None, last: Timestamp, idle_after: Duration | None, clock: Timestamp) -> Timestamp:
+def promised(source: SourceProgress | None, last: Timestamp, idle_after: Duration | None, clock: Timestamp) -> Timestamp:
     """What an injector promises now."""
     if source is None:
         return last
     return promise(source.marks, last=last, finished=source.finished, idle_after=idle_after, now=clock)
 
 
-def next_silence(outline: Outline, sources: Mapping[str, Source], clock: Timestamp) -> Timestamp:
+def next_silence(outline: Outline, sources: Mapping[str, SourceProgress], clock: Timestamp) -> Timestamp:
     """When the silence of a partition may move a promise, though nothing comes."""
     return min(
         (
@@ -236,7 +218,7 @@ def next_silence(outline: Outline, sources: Mapping[str, Source], clock: Timesta
     )
 
 
-def hear(source: Source, complete: Mapping[str, Timestamp], *, clock: Timestamp, idle_after: Duration | None) -> SourceChange:
+def hear(source: SourceProgress, complete: Mapping[str, Timestamp], *, clock: Timestamp, idle_after: Duration | None) -> SourceChange:
     """Partitions of a source spoke: their marks move on, never back; those that are idle are forgotten, for they may come and go."""
     moved: dict[str, Mark] = {}
     for partition, upto in complete.items():
@@ -246,10 +228,16 @@ def hear(source: Source, complete: Mapping[str, Timestamp], *, clock: Timestamp,
     return SourceChange(marks=moved, forgotten=forgotten)
 
 
-def listen_anew(sources: Mapping[str, Source], *, clock: Timestamp) -> None:
+def listen_anew(sources: Mapping[str, SourceProgress], *, clock: Timestamp) -> None:
     """Silence counts only while somebody listened: nobody did before this moment, so every partition has spoken just now."""
     for source in sources.values():
         source.marks = {partition: Mark(mark.complete, max(mark.heard, clock)) for partition, mark in source.marks.items()}
+
+
+def overlook(sources: Mapping[str, SourceProgress], took: Duration, *, clock: Timestamp) -> None:
+    """Nor does the time count in which an epoch read a source: what it read was there before."""
+    for source in sources.values():
+        source.marks = {name: Mark(mark.complete, max(mark.heard, min(clock, mark.heard + took))) for name, mark in source.marks.items()}
 
 
 def readers_of(outline: Outline, known: Mapping[str, Reader], *, since: int) -> dict[str, Reader | None]:

@@ -11,8 +11,8 @@ from millstream.core.parts import Columns
 from millstream.errors import TopologyError
 from millstream.timestamp import Timestamp, describe, to_timestamp
 
-EARLIEST = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
-LATEST = to_timestamp(datetime.max.replace(tzinfo=UTC))
+FIRST_DATE = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
+LAST_DATE = to_timestamp(datetime.max.replace(tzinfo=UTC))
 BUCKET_SHIFT = 40  # the minor of a production's id is bucket << 40 | n
 
 
@@ -77,14 +77,14 @@ class Productions:
 def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made]) -> Callable[..., None]:
     """`produce` for an output of a computation whose own dictionary this is: what it needs is bound, so a call is four appends."""
     add_key, add_value, add_timestamp, add = made.keys.append, made.values.append, made.timestamps.append, order.append
-    encode, earliest, latest = encode_value, EARLIEST, LATEST
+    encode, earliest, latest = encode_value, FIRST_DATE, LAST_DATE
 
     def produce(value: Any, *, timestamp: Timestamp, key: str | None = None) -> None:
         if timestamp.__class__ is not int:  # type: ignore[comparison-overlap]
             raise no_moment(f"{attribute}.produce: timestamp", timestamp)
         if not earliest <= timestamp <= latest:
             raise TopologyError(
-                f"{attribute}.produce: timestamp is {describe(timestamp)}, no time for a record; when the input has ended, "
+                f"{attribute}.produce: timestamp is {describe(timestamp)}, out of range for a record; when the input has ended, "
                 f"self.low_watermark is ms.END_OF_TIME: use timer.at"
             )
         if key is None:

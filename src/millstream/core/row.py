@@ -10,7 +10,7 @@ from millstream.record import Clock, Timer
 from millstream.timestamp import END_OF_TIME, Timestamp
 
 
-class Pending(msgspec.Struct, array_like=True, frozen=True):
+class KeptTimer(msgspec.Struct, array_like=True, frozen=True):
     """A timer as it is kept."""
 
     tag: str
@@ -86,7 +86,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_timers = msgspec.msgpack.Decoder(list[Pending]).decode
+decode_timers = msgspec.msgpack.Decoder(list[KeptTimer]).decode
 
 
 def state_of(row: HeldRow | None) -> bytes | None:
@@ -94,7 +94,7 @@ def state_of(row: HeldRow | None) -> bytes | None:
     return row.state if isinstance(row, Row) else row
 
 
-def timers_of(row: HeldRow | None) -> dict[str, Pending]:
+def timers_of(row: HeldRow | None) -> dict[str, KeptTimer]:
     """The timers of a row by tag."""
     if not isinstance(row, Row) or row.timers is None:
         return {}
@@ -105,7 +105,7 @@ def minima_of(row: HeldRow | None) -> Minima:
     return Minima(Timestamp(row.low), Timestamp(row.wall), Timestamp(row.hold)) if isinstance(row, Row) else NOTHING
 
 
-def keep(state: bytes | None, timers: dict[str, Pending], expires: int = END) -> HeldRow | None:
+def keep(state: bytes | None, timers: dict[str, KeptTimer], expires: int = END) -> HeldRow | None:
     """The row for a key after its turn; None if nothing is left to keep."""
     if not timers:
         if state is None or expires == END:

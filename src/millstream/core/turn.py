@@ -11,14 +11,14 @@ from millstream.core.arrivals import Arrivals
 from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Header, Tally
 from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
-from millstream.core.productions import EARLIEST, LATEST, Productions, lend, no_moment, no_text
-from millstream.core.row import END, HeldRow, Pending, Row, decode_timers, keep
+from millstream.core.productions import FIRST_DATE, LAST_DATE, Productions, lend, no_moment, no_text
+from millstream.core.row import END, HeldRow, KeptTimer, Row, decode_timers, keep
 from millstream.errors import RecordError, TopologyError
 from millstream.expiry import Expiry
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 
-MOST_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
+MAX_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
 
 
 class Reading:
@@ -139,12 +139,14 @@ class Turn:
                 f"set_timer({tag!r}): {self._plan.name!r} is on a cycle, so a timer that holds the low watermark before its own time "
                 f"would wait for itself; leave out hold=, or take the computation off the cycle"
             )
-        self._timers[tag] = Pending(tag, at, wall, hold)
+        self._timers[tag] = KeptTimer(tag, at, wall, hold)
         self._timers_changed = True
         if at <= (self._now if wall else self._low_watermark):
             self._overdue = True
 
     def cancel_timer(self, tag: str) -> None:
+        if type(tag) is not str:
+            raise no_text("cancel_timer", "tag", tag)
         if self._timers.pop(tag, None) is not None:
             self._timers_changed = True
 
@@ -232,7 +234,7 @@ class Turn:
                 if self._overdue:
                     set_in_past += 1
                     break  # the new one may come before the rest
-            if set_in_past > MOST_OWN_PAST:
+            if set_in_past > MAX_OWN_PAST:
                 raise TopologyError(
                     f"{self._plan.name!r} sets timers for key {self.key!r} in the past again and again while its timers fire; "
                     f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
@@ -245,7 +247,7 @@ class Turn:
         except Exception as error:
             raise self._failure("its entries cannot be rolled up", error) from error
 
-    def _call(self, pending: Pending) -> None:
+    def _call(self, pending: KeptTimer) -> None:
         timer = pending.timer()
         try:
             if self._sends_dead_letters:
@@ -259,15 +261,15 @@ class Turn:
                 raise failure from error
             self._undo(before)
             # At what it holds, so that it is not late for who reads it.
-            timestamp = min(max(timer.at if timer.hold is None else timer.hold, EARLIEST), LATEST)
+            timestamp = min(max(timer.at if timer.hold is None else timer.hold, FIRST_DATE), LAST_DATE)
             self._send_dead_letter(failure, f"timers of {self._plan.name}", f"{timer.tag}@{int(timer.at)}", "", timestamp)
 
     # When code raises and the computation sends dead letters, all that it did is undone and a dead letter is sent.
 
-    def _remember(self) -> tuple[bytes, dict[str, Pending], int, bool]:
+    def _remember(self) -> tuple[bytes, dict[str, KeptTimer], int, bool]:
         return self._encode_state(self._own["state"]), dict(self._timers), len(self._productions.order), self._overdue
 
-    def _undo(self, before: tuple[bytes, dict[str, Pending], int, bool]) -> None:
+    def _undo(self, before: tuple[bytes, dict[str, KeptTimer], int, bool]) -> None:
         state, self._timers, produced, self._overdue = before
         try:
             self._own["state"] = self._codec.decode(state)
@@ -301,7 +303,7 @@ class Turn:
         return RecordError(f"computation {self._plan.name!r}, key {self.key!r}, {what}", f"{type(error).__name__}: {error}", trace.rstrip())
 
 
-def _by_time(pending: Pending) -> tuple[Timestamp, bool, str]:
+def _by_time(pending: KeptTimer) -> tuple[Timestamp, bool, str]:
     return pending.at, pending.wall, pending.tag
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from millstream.core.ledger import Commit, Ledger, decode_commit, decode_ledger, encode_commit, encode_ledger
+from millstream.errors import LogError
 from millstream.journal.disk import Disk
 from millstream.journal.errors import Damaged, Missing, explained, refusal
 from millstream.journal.sealed import decoded, seal, unseal, unseal_all
@@ -60,9 +61,9 @@ class Commits:
 
         Where the outcome is not known it is read back: own content means committed; anything else raises (rule 3).
         """
-        path = _commit_path(commit.number)
+        path, content = _commit_path(commit.number), _readable(commit)
         try:
-            if self.disk.create_whole(path, seal(encode_commit(commit))):
+            if self.disk.create_whole(path, seal(content)):
                 self.disk.sync_folder(COMMITS)
                 return True
         except OSError as error:
@@ -249,6 +250,19 @@ class Commits:
                 return self.disk.read(path)
             except FileNotFoundError:
                 return None
+
+
+def _readable(commit: Commit) -> bytes:
+    """A commit as it is written. What could not be read back would spoil the folder for every start after it (some 10 µs)."""
+    content = encode_commit(commit)
+    try:
+        decode_commit(content)
+    except msgspec.DecodeError as error:
+        raise LogError(
+            f"commit {commit.number} was not made, for nobody could read it: {error}. That is a fault of Millstream's: please report it; "
+            "the folder is as it was"
+        ) from error
+    return content
 
 
 def _commit_path(number: int) -> str:

@@ -46,7 +46,11 @@ def unseal_all(path: str, sealed: bytes) -> Iterator[bytes]:
 
 
 def decoded(path: str, content: bytes, decode: Callable[[bytes], T]) -> T:
+    """A content whose checksum fits."""
     try:
         return decode(content)
     except msgspec.DecodeError as error:  # a ValidationError is one
-        raise Damaged(f"{path} is damaged: {error}; restore it from a copy") from error
+        raise Damaged(
+            f"{path} is as it was written, and cannot be read: {error}; "
+            "read the folder with the version of Millstream that wrote it, or restore it from a copy from before"
+        ) from error

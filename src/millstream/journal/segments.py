@@ -124,13 +124,13 @@ class SegmentReader:
     """Reads parts of segments that commits name.
 
     On a network file system the size that a reader knows lags behind what another machine appended: what is short or does
-    not fit its checksum is read again through a fresh open, for `patience` seconds of pauses, before it is damage.
+    not fit its checksum is read again through a fresh open, for `timeout` seconds of pauses, before it is damage.
     """
 
-    def __init__(self, disk: Disk, *, sleep: Callable[[float], None], patience: float = 5.0) -> None:
+    def __init__(self, disk: Disk, *, sleep: Callable[[float], None], timeout: float = 5.0) -> None:
         self._disk = disk
         self._sleep = sleep
-        self._patience = patience
+        self._timeout = timeout
 
     def part(self, segment: str, part: Part) -> Columns:
         path = segment_path(segment)
@@ -156,7 +156,7 @@ class SegmentReader:
         content = self._read(path, part.offset, part.length)
         waited, pause = 0.0, _FIRST_PAUSE
         while not _fits(content, part):
-            if waited >= self._patience:
+            if waited >= self._timeout:
                 what = "is cut" if len(content) < part.length else "has a wrong checksum"
                 raise Damaged(f"{path} is damaged: the part of {part.length} bytes at byte {part.offset} {what}; restore it from a copy")
             self._sleep(pause)

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -30,7 +29,7 @@ CHECKSUMS = b"crc\0"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class QueryCheckpoint:
     """How far Spark says that a query has come; -1 before the first batch."""
 
     path: Path
@@ -42,7 +41,7 @@ class Checkpoint:
         return self.planned >= 0
 
 
-def checkpoint_of(folder: Folder, query: str) -> Checkpoint:
+def checkpoint_of(folder: Folder, query: str) -> QueryCheckpoint:
     """Refuses one that lacks a file in the middle: Spark would run a batch again, or leave one out, without a word."""
     path = folder.checkpoint(query)
     done = _newest(path / "commits")  # first, for another run may be under way where the lock does not reach
@@ -53,22 +52,16 @@ def checkpoint_of(folder: Folder, query: str) -> Checkpoint:
         raise LogError(f"{path / 'commits' / str(planned - 1)} is missing, but batch {planned} follows it; restore it from a copy")
     if planned >= 0 and not (path / "metadata").exists():
         raise LogError(f"{path / 'metadata'} is missing, but {path / 'offsets' / str(planned)} is there; restore it from a copy")
-    return Checkpoint(path, done, planned)
+    return QueryCheckpoint(path, done, planned)
 
 
-def check_injector(folder: Folder, name: str, taken: int, *, files: bool) -> None:
+def check_injector(folder: Folder, name: str, taken: int) -> None:
     """A query that does not know what it has injected would take its source in from the beginning."""
     checkpoint = checkpoint_of(folder, f"inject {name}")
     if checkpoint.planned < taken:
         raise LogError(
             f"{_state_of(checkpoint)}, but commits have batch {taken} of injector {name!r}: it would take its source in again; "
             f"restore the checkpoint from the copy that the journal is from"
-        )
-    seen = checkpoint.path / "sources" / "0"
-    if files and _newest(seen) < checkpoint.planned:
-        raise LogError(
-            f"{seen} does not say which files injector {name!r} has read (its newest entry is {_newest(seen)}, and batch "
-            f"{checkpoint.planned} is planned): they would be read again; restore it from a copy"
         )
 
 
@@ -132,15 +125,6 @@ def check_position(path: str, *, before: int, after: int, recorded: int, newest:
         )
 
 
-def files_planned(checkpoint: Path) -> set[str]:
-    """The files that a query has taken into its batches, as its source writes them down before a batch runs."""
-    found: set[str] = set()
-    for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
-        for line in log.read_text("utf-8").splitlines()[1:]:  # the first is a version
-            found.add(unquote(urlsplit(msgspec.json.decode(line)["path"]).path))
-    return found
-
-
 def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:
     """Files of Spark's that cannot be whole: empty, torn, or not what Hadoop's checksum beside them says; those of the
     state, which may be many, only if asked for.
@@ -150,11 +134,11 @@ def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:
     for file in sorted(checkpoint.rglob("*")):
         place = file.relative_to(checkpoint).parts[0]
         asked = file.is_file() and not file.name.startswith(".") and (state or place != "state")
-        if asked and not _is_whole(file, place):
+        if asked and not is_whole(file, place):
             yield file
 
 
-def _is_whole(file: Path, place: str) -> bool:
+def is_whole(file: Path, place: str) -> bool:
     """As far as its checksum and its own form tell."""
     if file.stat().st_size == 0 or not _matches(file):
         return False
@@ -206,5 +190,5 @@ def _newest(path: Path) -> int:
     )
 
 
-def _state_of(checkpoint: Checkpoint) -> str:
+def _state_of(checkpoint: QueryCheckpoint) -> str:
     return f"{checkpoint.path} ends with batch {checkpoint.planned}" if checkpoint.begun else f"{checkpoint.path} is gone or empty"

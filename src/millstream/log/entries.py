@@ -33,7 +33,7 @@ class Add(msgspec.Struct, frozen=True, rename="camel"):
     stats: str | None = None
 
 
-class Remove(msgspec.Struct, frozen=True, rename="camel"):
+class RemoveFile(msgspec.Struct, frozen=True, rename="camel"):
     """A file leaves the table."""
 
     path: str
@@ -55,7 +55,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     meta_data: dict[str, Any] | None = None
     txn: Transaction | None = None
     add: Add | None = None
-    remove: Remove | None = None
+    remove: RemoveFile | None = None
 
 
 class _Removed(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def version_of(name: str) -> int | None:
     return int(name[:20]) if len(name) == 25 and name.endswith(".json") and name[:20].isdigit() else None
 
 
-def encode_entry(upto: int, *, id: str, now: int, operation: str, added: Sequence[Add] = (), removed: Sequence[Remove] = ()) -> bytes:
+def encode_entry(upto: int, *, id: str, now: int, operation: str, added: Sequence[Add] = (), removed: Sequence[RemoveFile] = ()) -> bytes:
     """The content of an entry. `id` tells it from all others; `now` is in milliseconds."""
     lines = [_Line(txn=Transaction(APP_ID, upto))]
     lines += [_Line(remove=each) for each in removed]

@@ -35,7 +35,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
     topology: str
     id: str  # tells this folder from all others, wherever something of it is delivered
-    at: str
+    at: str  # where it was at its last start
     buckets: int
     lanes: int
     format: int = FORMAT
@@ -74,6 +74,11 @@ class Folder:
     def checkpoint(self, query: str) -> Path:
         return self.checkpoints / query
 
+    @property
+    def inputs(self) -> Path:
+        """The files that injectors have found."""
+        return self.path / "inputs"
+
     def delivery(self, name: str) -> Path:
         """How far a delivery has come, and the step that is open."""
         return self.path / "deliveries" / name
@@ -101,14 +106,7 @@ class Folder:
                 if strange:
                     raise LogError(f"{self.path} holds {', '.join(strange)}, but no run of Millstream; name an empty or a new folder")
                 return None
-        pinned = self.read_pinned()
-        assert pinned is not None
-        if pinned.at != str(self.path):
-            raise LogError(
-                f"{self.path} was made at {pinned.at} and moved here; Spark's state holds absolute paths, so it cannot go on here: "
-                f"move it back, or link it from there"
-            )
-        return pinned
+        return self.read_pinned()
 
     def read_pinned(self) -> Pinned | None:
         """What is fixed, as it stands; None if there is nothing. Another format is refused by name."""
@@ -126,7 +124,7 @@ class Folder:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """What is wrong with journal or log inside is told with the whole path."""
+        """What is wrong with journal or log inside is reported with the whole path."""
         try:
             yield
         except LogError as error:
@@ -134,7 +132,7 @@ class Folder:
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """What the system refuses inside is told as a matter of this folder."""
+        """What the system refuses inside is reported as an error of this folder."""
         try:
             yield
         except ConnectionError:
@@ -148,8 +146,10 @@ def read_json(path: Path, kind: type[S]) -> S | None:
     """A small file, checked; None if it is not there. A torn or foreign one is refused by name."""
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise LogError(f"{path} cannot be read: {error.strerror or error}") from error
     value, _, seal = content.partition(b"\n")
     if seal and seal != _seal(value):
         raise LogError(f"{path} is damaged: its checksum does not fit; restore it from a copy")
@@ -161,12 +161,17 @@ def read_json(path: Path, kind: type[S]) -> S | None:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replace a small file whole, with a checksum in its second line: a reader sees the old one or the new one."""
+    content = msgspec.json.encode(value)
     path.parent.mkdir(parents=True, exist_ok=True)
+    replace_whole(path, content + b"\n" + _seal(content), durable=durable)
+
+
+def replace_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """A reader sees the old file or the new one."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            content = msgspec.json.encode(value)
-            file.write(content + b"\n" + _seal(content))
+            file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -20,9 +20,9 @@ from deltalake import Schema
 from millstream.errors import LogError
 from millstream.journal.disk import Disk
 from millstream.journal.errors import explained
-from millstream.log.entries import ENTRIES, Add, Entry, Remove, encode_entry, encode_first, entry_path
+from millstream.log.entries import ENTRIES, Add, Entry, RemoveFile, encode_entry, encode_first, entry_path
 from millstream.log.rows import RECORDS, Rows
-from millstream.log.snapshot import Snapshot, newest_version, read_entry
+from millstream.log.snapshot import LogSnapshot, newest_version, read_entry
 from millstream.timestamp import Timestamp, to_datetime
 
 SCHEMA = pa.schema([pa.field("stream", pa.string(), nullable=False), *RECORDS])
@@ -149,7 +149,7 @@ class History:
         self.staged.difference_update(file.path for file in staged)
         return At(version + 1, to)
 
-    def replace(self, snapshot: Snapshot, added: Sequence[Add], removed: Sequence[str], *, operation: str, data_change: bool) -> bool:
+    def replace(self, snapshot: LogSnapshot, added: Sequence[Add], removed: Sequence[str], *, operation: str, data_change: bool) -> bool:
         """Exchange files of the table for others; False if a file to be removed is not there any more. For upkeep."""
         now, id = self._milliseconds(), self._unique()
         self._sync_folders()
@@ -157,7 +157,7 @@ class History:
             if any(path not in snapshot.files for path in removed):
                 return False
             files = [snapshot.files[path] for path in removed]
-            gone = [Remove(file.path, now, data_change, {"stream": file.stream}, file.size) for file in files]
+            gone = [RemoveFile(file.path, now, data_change, {"stream": file.stream}, file.size) for file in files]
             # The same epoch as before: a commit of the writer goes on after it, and two upkeeps cannot pass each other.
             content = encode_entry(snapshot.upto, id=id, now=now, operation=operation, added=added, removed=gone)
             if self._create(snapshot.version + 1, content):
@@ -223,7 +223,7 @@ def position_of(disk: Disk) -> At:
         if entry.upto is not None:
             return At(newest, entry.upto)
         version -= 1  # another tool's
-    return At(newest, Snapshot(disk).upto)
+    return At(newest, LogSnapshot(disk).upto)
 
 
 def parquet(records: pa.Table) -> pa.Buffer:

@@ -9,9 +9,10 @@ from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
+from millstream import arguments
 from millstream.core.codec import value_decoder
 from millstream.core.parts import Columns, Part
-from millstream.errors import LogError
+from millstream.errors import LogError, TopologyError
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.errors import Missing
@@ -23,7 +24,7 @@ from millstream.log.reading_history import lines, python_records, records
 from millstream.record import Record
 
 V = TypeVar("V")
-TRIES = 5  # a run may log and let go of what is just read
+MAX_TRIES = 5  # a run may log and let go of what is just read
 
 
 @overload
@@ -39,7 +40,7 @@ def read(at: str | Path, stream: str, *, last: int | None = None, value: type[An
 
         ms.read("run", "per-second.counts", last=10)
     """
-    decode = value_decoder(value)
+    decode = value_decoder(None if value is None else arguments.value_type("read", value))
     return list(python_records(_table(at, stream, last), decode))
 
 
@@ -49,12 +50,14 @@ def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:
 
 
 def _table(at: str | Path, stream: str, last: int | None) -> pa.Table:
-    folder = Folder(at)
+    folder = Folder(arguments.path("read", at))
+    if not isinstance(stream, str):
+        raise TopologyError(f"read(stream={stream!r}): give the name of a stream, such as 'per-second.counts'; the status lists them")
+    if last is not None:
+        arguments.number("read", "last", last, least=1)
     if folder.read_pinned() is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
-    if last is not None and last < 1:
-        raise LogError(f"the last {last} records: give a number of at least 1, or leave it out for all")
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(MAX_TRIES)):
         try:
             with folder.naming():
                 return records(LocalDisk(folder.log), stream, last=last, tail=_tail(folder, stream))

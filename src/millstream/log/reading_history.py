@@ -15,14 +15,14 @@ from millstream.errors import LogError
 from millstream.journal.disk import Disk
 from millstream.log.history import MissingFile, read_file
 from millstream.log.rows import RECORDS, Rows
-from millstream.log.snapshot import LiveFile, Snapshot, newest_version
+from millstream.log.snapshot import LiveFile, LogSnapshot, newest_version
 from millstream.record import Record
 from millstream.timestamp import Timestamp
 
 ORDER = [(name, "ascending") for name in ("epoch", "timestamp", "major", "minor")]
 _NOTHING = RECORDS.empty_table()
 
-Tail = Iterable[tuple[int, Columns, Part]]  # plain parts of one stream with the epoch that named each
+JournalTail = Iterable[tuple[int, Columns, Part]]  # plain parts of one stream with the epoch that named each
 
 
 class Line(msgspec.Struct):
@@ -34,7 +34,7 @@ class Line(msgspec.Struct):
     id: str
 
 
-class Piece(msgspec.Struct, frozen=True):
+class LogPiece(msgspec.Struct, frozen=True):
     """Records of one epoch whose ids begin alike, in the order of their numbers: what a part of the journal is."""
 
     origin: str
@@ -42,7 +42,7 @@ class Piece(msgspec.Struct, frozen=True):
     columns: Columns
 
 
-def records(disk: Disk, stream: str, *, last: int | None = None, tail: Tail = ()) -> pa.Table:
+def records(disk: Disk, stream: str, *, last: int | None = None, tail: JournalTail = ()) -> pa.Table:
     """The records of a stream in order, or the newest of them; of the log only as many files are read as are needed.
 
     The root of `disk` is the table. `tail` is read first: what it has and the log too by then, is taken from the log. So it
@@ -95,7 +95,7 @@ def python_records(table: pa.Table, decode: Callable[[bytes | str], Any] = msgsp
             yield Record(key, decode(value), Timestamp(timestamp))
 
 
-def history(disk: Disk, stream: str, after: int, upto: int) -> Iterator[tuple[int, list[Piece]]]:
+def history(disk: Disk, stream: str, after: int, upto: int) -> Iterator[tuple[int, list[LogPiece]]]:
     """The epochs (after, upto] of a stream that have records, in order, each whole: for whoever is further behind than the
     journal. In memory is one epoch, and what lies beside it in its files.
 
@@ -137,7 +137,7 @@ def _split(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         start += count
 
 
-def pieces(table: pa.Table) -> list[Piece]:
+def pieces(table: pa.Table) -> list[LogPiece]:
     """The records of an epoch as columns, in the order of their ids."""
     found = []
     table = table.sort_by([(name, "ascending") for name in ("origin", "major", "minor")])
@@ -152,11 +152,11 @@ def pieces(table: pa.Table) -> list[Piece]:
             part["timestamp"].cast(pa.int64()).to_pylist(),
             part["minor"].to_pylist(),
         )
-        found.append(Piece(origin, major, columns))
+        found.append(LogPiece(origin, major, columns))
     return found
 
 
-def _between(snapshot: Snapshot, stream: str, after: int, upto: int) -> list[LiveFile]:
+def _between(snapshot: LogSnapshot, stream: str, after: int, upto: int) -> list[LiveFile]:
     return [file for file in snapshot.of_stream(stream) if file.last > after and file.first <= upto]
 
 
@@ -166,5 +166,5 @@ def _has_moved(disk: Disk, stream: str, after: int, upto: int) -> bool:
     return snapshot is not None and all(disk.exists(file.path) for file in _between(snapshot, stream, after, upto))
 
 
-def _snapshot(disk: Disk) -> Snapshot | None:
-    return Snapshot(disk) if newest_version(disk) >= 0 else None
+def _snapshot(disk: Disk) -> LogSnapshot | None:
+    return LogSnapshot(disk) if newest_version(disk) >= 0 else None

@@ -28,7 +28,7 @@ RECORDS = pa.schema(
 )
 
 
-class Source(msgspec.Struct, frozen=True, array_like=True):
+class RecordsOrigin(msgspec.Struct, frozen=True, array_like=True):
     """What so many records one after the other have in common: the commit that named them, and the head of their ids."""
 
     epoch: int
@@ -46,7 +46,7 @@ class Rows:
         self.values: list[bytes] = []
         self.timestamps: list[Timestamp] = []
         self.minors: list[int] = []
-        self.sources: list[Source] = []
+        self.sources: list[RecordsOrigin] = []
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -58,7 +58,7 @@ class Rows:
         self.values += columns.values
         self.timestamps += columns.timestamps
         self.minors += columns.minors
-        self.sources.append(Source(epoch, origin, major, len(columns.keys)))
+        self.sources.append(RecordsOrigin(epoch, origin, major, len(columns.keys)))
 
     def slice(self, start: int, stop: int) -> Rows:
         """Some of them."""
@@ -69,7 +69,7 @@ class Rows:
         for source in self.sources:
             count = min(at + source.count, stop) - max(at, start)
             if count > 0:
-                part.sources.append(Source(source.epoch, source.origin, source.major, count))
+                part.sources.append(RecordsOrigin(source.epoch, source.origin, source.major, count))
             at += source.count
         return part
 

@@ -72,7 +72,7 @@ def read_entry(disk: Disk, version: int) -> Entry | None:
     return decode_entry(path, version, content)
 
 
-class Snapshot:
+class LogSnapshot:
     """What the table holds at `version`, complete up to epoch `upto`."""
 
     def __init__(self, disk: Disk) -> None:

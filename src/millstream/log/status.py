@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from millstream import arguments
 from millstream.core.epoch import Tally
 from millstream.core.graph import DEAD_LETTERS
-from millstream.core.ledger import Ledger, Source
+from millstream.core.ledger import Ledger, SourceProgress
 from millstream.core.low_watermark import LowWatermark
 from millstream.errors import LogError
 from millstream.journal.commits import Commits
@@ -23,7 +24,7 @@ class ComputationStatus(msgspec.Struct):
     """A computation: its low watermarks, what came and went, what is kept."""
 
     low_watermark: Timestamp
-    output_low_watermark: Timestamp
+    output_low_watermark: Timestamp  # may move back, for a late record or a hold; `low_watermark` never does
     lag: Duration | None  # of the low watermark behind the wall clock; None at the ends of time
     tally: Tally
     keys: int
@@ -35,7 +36,7 @@ class StreamStatus(msgspec.Struct):
     """A stream: how many records it has had, and up to when it is complete."""
 
     records: int
-    low_watermark: Timestamp
+    low_watermark: Timestamp  # of its injector, or the output low watermark of its producer
     lag: Duration | None
     epoch: int  # the last one that brought it a record, counted by its producer
 
@@ -77,7 +78,7 @@ class Status(msgspec.Struct):
 
 def status_of(at: str | Path) -> Status:
     """Read from the journal; nothing is started and nothing is changed."""
-    folder = Folder(at)
+    folder = Folder(arguments.path("status_of", at))
     pinned = folder.read_pinned()
     if pinned is None:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
@@ -97,8 +98,8 @@ def status_from(ledger: Ledger, topology: str, *, running: bool, now: Timestamp)
         computations={name: _computation(ledger, name, now) for name in ledger.plant.computations},
         streams=_streams(ledger, injectors, now),
         injectors=injectors,
-        deliveries={name: _behind(ledger, stream, ledger.delivered.get(name, 0)) for name, stream in ledger.plant.deliveries.items()},
-        log=max((_behind(ledger, stream, ledger.logged) for stream in ledger.latest if stream not in ledger.plant.unkept), default=0),
+        deliveries={name: _behind(ledger, stream, _delivered(ledger, name, stream)) for name, stream in ledger.plant.deliveries.items()},
+        log=max((_behind(ledger, s, ledger.logged) for s, epoch in ledger.latest.items() if not ledger.leaves_out(s, epoch)), default=0),
     )
 
 
@@ -112,8 +113,14 @@ def _computation(ledger: Ledger, name: str, now: Timestamp) -> ComputationStatus
         tally=ledger.tallies.get(name, Tally()),
         keys=sum(report.rows for report in reports),
         timers=sum(report.timers for report in reports),
-        epoch=ledger.latest.get(name, -1),
+        epoch=ledger.worked.get(name, -1),
     )
+
+
+def _delivered(ledger: Ledger, delivery: str, stream: str) -> int:
+    """What a delivery has, or will never get: of what the log leaves out nothing from before it came."""
+    gone = ledger.leaves_out(stream, ledger.latest.get(stream, 0))
+    return ledger.has_upto(delivery) if gone else ledger.delivered.get(delivery, 0)
 
 
 def _behind(ledger: Ledger, stream: str, position: int) -> int:
@@ -127,7 +134,7 @@ def lag(low_watermark: Timestamp, now: Timestamp) -> Duration | None:
 
 
 def _injector(ledger: Ledger, name: str) -> InjectorStatus:
-    source = ledger.sources.get(name, Source())
+    source = ledger.sources.get(name, SourceProgress())
     waiting = sum(
         part.records for parts in ledger.waiting.values() for _, part in parts.values() if part.stream == name and not part.reader
     )

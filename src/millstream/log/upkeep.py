@@ -23,7 +23,7 @@ from millstream.log.entries import ENTRIES, version_of
 from millstream.log.folder import sync_folder
 from millstream.log.history import History, StagedFile, read_file
 from millstream.log.rows import ROWS_PER_FILE
-from millstream.log.snapshot import LiveFile, Snapshot, checkpoint_path, newest_checkpoint
+from millstream.log.snapshot import LiveFile, LogSnapshot, checkpoint_path, newest_checkpoint
 from millstream.timestamp import HOUR, SECOND, Duration, Timestamp
 
 ENTRIES_PER_CHECKPOINT = 20
@@ -44,11 +44,12 @@ class Upkeep:
 
     def __init__(self, history: History, root: Path, *, retention: Duration | None) -> None:
         self._history, self._root, self._retention = history, root, retention
-        self.snapshot = Snapshot(history.disk)
+        self.snapshot = LogSnapshot(history.disk)
         self._checkpointed = max(0, newest_checkpoint(history.disk))
         self._left: deque[tuple[Timestamp, str]] = deque()  # files that no entry names any more, and when they left; oldest first
         self._searched: Timestamp | None = None
         self._expired: Timestamp | None = None
+        self.kept: frozenset[str] = frozenset()  # streams of which retention leaves old files, for somebody needs them
 
     def run(self, now: Timestamp, needed_from: Mapping[str, int] | None = None) -> bool:
         """Do a bounded part of what is to be done; whether more is to be done at once.
@@ -103,7 +104,9 @@ class Upkeep:
             return
         before = now - self._retention
         old = [file for file in self.snapshot.files.values() if file.modified < before]
-        old = [file for file in old if file.stream not in needed_from or file.last < needed_from[file.stream]]
+        kept = {file.path: file.stream for file in old if file.stream in needed_from and file.last >= needed_from[file.stream]}
+        self.kept = frozenset(kept.values())
+        old = [file for file in old if file.path not in kept]
         leaving = [file.path for file in sorted(old, key=lambda file: file.modified)[:FILES_PER_EXPIRY]]
         if leaving and self._history.replace(self.snapshot, [], leaving, operation="DELETE", data_change=True):
             self._leave(leaving, now)

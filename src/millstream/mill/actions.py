@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from millstream.core.ledger import Commit
-from millstream.core.parts import Frame
+from millstream.mill.messages import Fed as Fed
 from millstream.mill.messages import ToLane
 from millstream.timestamp import Duration, Timestamp
 
@@ -19,21 +19,6 @@ class Moment(NamedTuple):
 
     clock: Timestamp
     seconds: float
-
-
-class Fed(msgspec.Struct):
-    """What a source brings: a thread of the driver, or a batch of a Spark query by its note."""
-
-    injector: str
-    frames: list[Frame]
-    marks: dict[str, Timestamp]  # by partition of the source, up to when it is complete
-    injected: int = 0
-    dead: int = 0
-    position: int | None = None  # how many values were taken, of a source that the driver reads
-    batch: int | None = None  # of a Spark query
-    note: str | None = None  # to be let go once a commit has taken it
-    finished: bool | None = None
-    open_segments: list[str] = []  # that more will be written to
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     backlog_records: int = 1_000_000  # sources are not read beyond
     backlog_bytes: int = 512 << 20
     backlog_parts: int = 20_000
+    read_bytes: int = 4 << 20  # that a lane reads of sources in an epoch, about
     empty_every: float = 0.010  # between two epochs that only move low watermarks; none in the driver of tests
     fold_every: int = 1_000  # commits, merged into one file with a snapshot after it
     positions_every: float = 1.0
@@ -117,6 +103,11 @@ class Warn:
     message: str
 
 
-Action = Send | Close | Write | Remove | Fold | Look | End | Warn
+@dataclass(frozen=True)
+class Inform:
+    message: str
+
+
+Action = Send | Close | Write | Remove | Fold | Look | End | Warn | Inform
 
 SECOND: Duration = Duration(1_000_000)

@@ -1,11 +1,20 @@
-"""What a run has to know before it begins: what its code has, and which changed rows its lanes may lack."""
+"""How a run begins: what its code has, its first commit, and which changed rows its lanes may lack."""
 
 from __future__ import annotations
 
-from millstream.core.ledger import Ledger, Plant
+from collections.abc import Collection
+
+import msgspec
+
+from millstream.core.graph import Graph
+from millstream.core.ledger import Commit, Ledger, Plant
 from millstream.core.outline import Outline
+from millstream.core.planning import readers_of
+from millstream.errors import TopologyError
 from millstream.journal.commits import Commits
+from millstream.mill.actions import Moment
 from millstream.mill.messages import Redo
+from millstream.timestamp import END_OF_TIME, describe
 
 
 def plant_of(outline: Outline, *, buckets: int, lanes: int) -> Plant:
@@ -20,6 +29,24 @@ def plant_of(outline: Outline, *, buckets: int, lanes: int) -> Plant:
     )
 
 
+def check_holds(graph: Graph, ledger: Ledger) -> None:
+    """A timer that was set while its computation was on no cycle may hold a time before its own: on one it would wait for itself.
+
+    A hold that may be a wall-clock timer's is let be: that one fires by its own clock.
+    """
+    for name, node in graph.nodes.items():
+        if not node.on_cycle:
+            continue
+        for report in ledger.reports.get(name, {}).values():
+            kept = report.minima
+            if kept.hold < kept.low_watermark and kept.wall == END_OF_TIME:
+                raise TopologyError(
+                    f"computation {name!r} is on a cycle now, and a timer kept from before holds the low watermark at "
+                    f"{describe(kept.hold)}, before its own time: it would wait for itself. Run the code as it was until such timers "
+                    f"have fired, or take it off the cycle"
+                )
+
+
 def rows_to_redo(commits: Commits, ledger: Ledger, *, lanes: int) -> dict[int, list[Redo]]:
     """For each lane, the changed rows that no checkpoint has for sure."""
     found: dict[int, list[Redo]] = {lane: [] for lane in range(lanes)}
@@ -30,3 +57,26 @@ def rows_to_redo(commits: Commits, ledger: Ledger, *, lanes: int) -> dict[int, l
                 if frame.rows is not None and frame.lane in after and commit.number > after[frame.lane]:
                     found[frame.lane].append(Redo(commit.number, frame.segment, frame.rows))
     return found
+
+
+def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment, anew: Collection[str] = ()) -> Commit:
+    """What a run says before it does anything: it owns the folder now, and this is its code (rule 1). `anew` are deliveries that
+    begin once more, as if they had never been there."""
+    number = ledger.number + 1
+    since = {name: number if name in anew else _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
+    return Commit(
+        number=number,
+        id=id_,
+        before=ledger.id,
+        fence=fence,
+        now=max(ledger.now, at.clock),
+        readers=readers_of(outline, ledger.readers, since=number + 1),
+        delivered={name: None for name in ledger.delivered if name not in plant.deliveries or name in anew},
+        plant=msgspec.structs.replace(plant, since=since),
+    )
+
+
+def _begins(delivery: str, stream: str, ledger: Ledger) -> int:
+    """Of what the log leaves out, a delivery gets what comes from now on if it is new: what was before may be gone."""
+    known = ledger.plant
+    return known.since.get(delivery, 0) if known.deliveries.get(delivery) == stream else ledger.number + 1

@@ -60,6 +60,17 @@ class Channel:
     def take(self) -> list[bytes]:
         """After the socket was said to be readable: all messages that are whole."""
         self._fill()
+        return self._all_whole()
+
+    def take_if_any(self) -> list[bytes]:
+        """The same of a socket that may have nothing to read: then there are none."""
+        try:
+            self._fill(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        return self._all_whole()
+
+    def _all_whole(self) -> list[bytes]:
         messages = []
         while (message := self._whole()) is not None:
             messages.append(message)
@@ -70,10 +81,10 @@ class Channel:
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
-    def _fill(self) -> None:
+    def _fill(self, flags: int = 0) -> None:
         try:
-            some = self.socket.recv(1 << 16)
-        except TimeoutError:
+            some = self.socket.recv(1 << 16, flags)
+        except (TimeoutError, BlockingIOError):
             raise
         except OSError as error:
             raise Closed(str(error)) from error

@@ -8,7 +8,8 @@ import msgspec
 
 from millstream.core.ledger import Commit
 from millstream.core.outline import Outline
-from millstream.mill.actions import Fed, Settings
+from millstream.mill.actions import Settings
+from millstream.mill.messages import Fed, Range
 from millstream.timestamp import Timestamp
 
 # What the driver says.
@@ -25,13 +26,19 @@ class Begin(msgspec.Struct, tag=True):
     secret: bytes
     host: str | None  # to listen at for lanes; None for a Unix socket
     port: int
-    clock: Timestamp | None = None  # one that stands still and is set by `SetClock`, in place of the wall clock
+    clock: Timestamp | None = None  # in place of the wall clock: it stands still, and `SetClock` moves it
 
 
 class Feed(msgspec.Struct, tag=True):
     """A source brings something."""
 
     fed: Fed
+
+
+class Offer(msgspec.Struct, tag=True):
+    """A source has something for lanes to read."""
+
+    ranges: list[Range]
 
 
 class Logged(msgspec.Struct, tag=True, frozen=True):
@@ -53,7 +60,7 @@ class NotesTaken(msgspec.Struct, tag=True, frozen=True):
 
 class Question(enum.Enum):
     NOTHING = "nothing"  # an answer says that all before it was heard
-    IDLE = "idle"
+    IDLE = "idle"  # and nothing is put off
     DRAINED = "drained"
     STOPPED = "stopped"
     TROUBLES = "troubles"
@@ -65,15 +72,20 @@ class Ask(msgspec.Struct, tag=True, frozen=True):
     question: Question
 
 
-class Stop(msgspec.Struct, tag=True, frozen=True):
+class StopRun(msgspec.Struct, tag=True, frozen=True):
     """Commit the open epoch, checkpoint every lane."""
 
 
-class Close(msgspec.Struct, tag=True, frozen=True):
+class CloseRun(msgspec.Struct, tag=True, frozen=True):
     """The last commit; then lanes are sent away."""
 
 
 class SetClock(msgspec.Struct, tag=True, frozen=True):
+    """It is this late now, for a planner that was given a clock: epochs, timers and idle partitions go by it from then on.
+
+    A driver that decides itself what time it is runs a topology through real lanes at a time of its choice.
+    """
+
     now: Timestamp
 
 
@@ -126,7 +138,10 @@ class Seats(msgspec.Struct, frozen=True):
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):
+    """For the log of the driver, at a level of `logging`."""
+
     message: str
+    level: int
 
 
 class HasEnded(msgspec.Struct, tag=True, frozen=True):
@@ -137,7 +152,7 @@ class HasEnded(msgspec.Struct, tag=True, frozen=True):
     error: bytes = b""
 
 
-ToPlanner = Begin | Feed | Logged | Delivered | NotesTaken | Ask | Stop | Close | SetClock
+ToPlanner = Begin | Feed | Offer | Logged | Delivered | NotesTaken | Ask | StopRun | CloseRun | SetClock
 FromPlanner = Ready | Committed | Room | NotesLeft | Answer | Warned | HasEnded
 
 encode = msgspec.msgpack.Encoder().encode

@@ -22,7 +22,7 @@ from millstream.journal.leftovers import find_leftovers, journal_folders, sweep_
 from millstream.journal.notes import Notes
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
-from millstream.mill.actions import Action, Close, End, Fold, Look, Moment, Remove, Send, Warn, Write
+from millstream.mill.actions import Action, Close, End, Fold, Inform, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.channel import Channel, Closed, Listener, admit
 from millstream.mill.messages import Busy, Failed, Join, Noted, Report, Returned, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
@@ -32,7 +32,7 @@ log = logging.getLogger("millstream")
 
 LOOK_INTERVAL = 600.0  # seconds between two looks for what no commit names
 
-Event = Callable[[Planner, Moment], list[Action]]
+PlannerEvent = Callable[[Planner, Moment], list[Action]]
 
 
 class Ended(MillstreamError):
@@ -66,11 +66,16 @@ class PlannerThread(threading.Thread):
         clock: Callable[[], Timestamp] = wall_clock,
         before_join: Callable[[int], None] = lambda lane: None,
         take_notes: Callable[[str], None] = lambda injector: None,
+        hear_feeds: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_join` syncs what Spark has written of a lane's checkpoint (rule 14). `take_notes` has those of an injector fed."""
+        """`before_join` syncs what Spark has written of a lane's checkpoint (rule 14). `take_notes` has those of an injector fed.
+
+        `hear_feeds` is called when a commit is durable and the next epoch is not planned: what sources have brought while the disk
+        was waited for goes into that epoch. Heard after it, it would wait for one more, and under load nearly all came so.
+        """
         super().__init__(name="millstream plans", daemon=True)
         self.planner, self._commits, self._listener, self._secret = planner, commits, listener, secret
-        self._clock, self._before_join, self._take_notes = clock, before_join, take_notes
+        self._clock, self._before_join, self._take_notes, self._hear_feeds = clock, before_join, take_notes, hear_feeds
         self._still_owner = Ownership(commits, planner.ledger.fence, lambda: planner.ledger.number)
         self.disk = commits.disk
         self.notes = Notes(commits.disk)
@@ -78,7 +83,7 @@ class PlannerThread(threading.Thread):
         self.room.set()
         self.on_room: Callable[[bool], None] = lambda is_there: None  # called when that changes
         self.watchers: list[Watcher] = []
-        self._inbox: deque[Event] = deque()
+        self._inbox: deque[PlannerEvent] = deque()
         self._channels: dict[int, Channel] = {}
         self._greeted: set[Channel] = set()  # the planner is to hear of them
         self._numbers = 0
@@ -88,16 +93,15 @@ class PlannerThread(threading.Thread):
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
         self._sleeping = False
         self._wait: float | None = 0.0
-        self._ending = threading.Event()
         self.ended = threading.Event()
         self.error: BaseException | None = None
         self._chores: deque[Callable[[], None]] = deque()
         self._chore = threading.Event()
-        self.turns = 0  # loops so far: a test waits for one after its own event
+        self.turns = 0  # loops so far: after two more, all that came before was heard
 
     # For other threads.
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: PlannerEvent) -> None:
         """Have an event heard by the planner, in its own thread."""
         self._inbox.append(event)
         if self._sleeping:
@@ -107,18 +111,9 @@ class PlannerThread(threading.Thread):
         """Call this, in the planner's thread, when there is something to read from a channel. Before the start."""
         self._selector.register(channel.socket, selectors.EVENT_READ, hear)
 
-    def perform(self, event: Event) -> None:
+    def perform(self, event: PlannerEvent) -> None:
         """Of the planner's own thread: hear an event now."""
         self._act(event(self.planner, self._moment()))
-
-    def end(self) -> None:
-        """No more events are heard; returns when the thread has ended."""
-        self._ending.set()
-        self._nudge()
-        if self.ident is None:  # something else failed before it was started
-            self._listener.close()
-        elif threading.current_thread() is not self:
-            self.join()
 
     def _nudge(self) -> None:
         with suppress(OSError):  # it is awake, or gone
@@ -127,13 +122,14 @@ class PlannerThread(threading.Thread):
     # The thread.
 
     def run(self) -> None:
+        """Until something raises: what ends a run, or that the driver is gone."""
         threading.Thread(target=self._listen, name="millstream listens", daemon=True).start()
         chores = threading.Thread(target=self._do_chores, name="millstream tidies", daemon=True)
         chores.start()
         try:
             sweep_asides(self.disk, journal_folders(self.disk), now=self._clock())  # before this run writes any
             self._tick()
-            while not self._ending.is_set():
+            while True:
                 self._loop()
         except BaseException as error:  # the run watches for it: a thread has nobody to raise to
             self.error = error
@@ -160,10 +156,14 @@ class PlannerThread(threading.Thread):
         while self._inbox:
             self.perform(self._inbox.popleft())
         self._tick()
+        self.show_room()
+        self.turns += 1
+
+    def show_room(self) -> None:
+        """Of the planner's own thread: whether sources may be read now."""
         if self.planner.has_room != self.room.is_set():
             self.room.set() if self.planner.has_room else self.room.clear()
             self.on_room(self.planner.has_room)
-        self.turns += 1
 
     def _tick(self) -> None:
         """What is due is done; then it is known how long to wait, from the same moment on: in between nothing may become due unseen."""
@@ -225,6 +225,8 @@ class PlannerThread(threading.Thread):
                     raise Ended(kind, message)
                 case Warn(message):
                     log.warning(message)
+                case Inform(message):
+                    log.info(message)
 
     def _send(self, connection: int, message: bytes, todo: deque[Action]) -> None:
         channel = self._channels.get(connection)
@@ -239,6 +241,7 @@ class PlannerThread(threading.Thread):
     def _write(self, commit: Commit) -> list[Action]:
         if not self._commits.create(commit):
             return self.planner.on_taken()
+        self._hear_feeds()
         actions = self.planner.on_committed(self._moment())
         for watcher in self.watchers:
             watcher(commit)
@@ -343,7 +346,7 @@ class PlannerThread(threading.Thread):
         self._commits.drop_merged(needed_from)
 
 
-def _raiser(error: BaseException) -> Event:
+def _raiser(error: BaseException) -> PlannerEvent:
     def event(planner: Planner, at: Moment) -> list[Action]:
         raise error
 

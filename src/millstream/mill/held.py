@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from millstream.core.apart import Room, Store
+from millstream.core.apart import MemoryBudget, Store
 from millstream.core.pages import Pages
 from millstream.core.row import Changes, HeldRow
 
 IDENTITY = "identity"  # no key of a row: those begin with the number of a bucket
 
-Rows = dict[int, dict[str, dict[str, HeldRow | None]]]
+RowsByBucket = dict[int, dict[str, dict[str, HeldRow | None]]]
 
-_decode = msgspec.msgpack.Decoder(Rows).decode
+_decode = msgspec.msgpack.Decoder(RowsByBucket).decode
 
 
 def decode_changes(part: bytes) -> Changes:
@@ -39,7 +39,7 @@ class Held:
 
     def __init__(self, store: Store, *, memory: int | None) -> None:
         self._store = store
-        self._room = Room(sys.maxsize if memory is None else int(memory * COUNTED), self._make_room)
+        self._room = MemoryBudget(sys.maxsize if memory is None else int(memory * COUNTED), self._make_room)
         self._pages: dict[int, dict[str, Pages]] = {}
         self._touched: dict[tuple[int, str], Pages] = {}
         self._hand, self._encoded_hand = self._round(), self._encoded_round()
@@ -57,7 +57,7 @@ class Held:
 
     def settle(self) -> Changes:
         """The end of an epoch: what it changed. From here on, the minima of all rows are exact."""
-        all_changed: Rows = {}
+        all_changed: RowsByBucket = {}
         rows = 0
         for (bucket, computation), pages in self._touched.items():
             changed = pages.settle()
@@ -71,7 +71,7 @@ class Held:
 
     def redo(self, epochs: Iterable[Changes]) -> None:
         """Apply what committed epochs changed, the oldest first. The last image of a row wins before it is applied."""
-        last: Rows = {}
+        last: RowsByBucket = {}
         for changes in epochs:
             for bucket, of_computation in changes.changed.items():
                 into = last.setdefault(bucket, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
 from millstream.core.arrivals import Packet, gather
@@ -9,17 +11,41 @@ from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Checkpoint, Identity
 from millstream.core.mill import Mill
-from millstream.core.parts import Dealt, Frame
+from millstream.core.parts import Dealt, Frame, Slice
 from millstream.core.route import Dealer
 from millstream.errors import MillstreamError
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held, decode_changes
-from millstream.mill.messages import NO_TRY, Failed, GoAway, Join, Redo, Report, Returned, Run, TakeCheckpoint, ToLane, Welcome, WriteBack
+from millstream.mill.messages import (
+    NO_TRY,
+    Failed,
+    Fed,
+    GoAway,
+    Join,
+    Range,
+    Redo,
+    Report,
+    Returned,
+    TakeCheckpoint,
+    ToLane,
+    Welcome,
+    Work,
+    WriteBack,
+)
+from millstream.timestamp import Timestamp
 
 PAGES_AT_ONCE = 16  # written back in an idle moment: about a millisecond
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(Checkpoint).decode
+
+
+ReadRange = Callable[[Range, Timestamp], Iterable[Slice]]  # and the clock of the epoch
+
+
+def no_ranges(of: Range, now: Timestamp) -> Iterable[Slice]:
+    """Of a lane that has no source to read."""
+    raise AssertionError(f"nobody here reads ranges of injector {of.injector!r}")
 
 
 class Lane:
@@ -28,9 +54,18 @@ class Lane:
     When an epoch fails, or the planner is lost, what it holds is thrown away and comes back by redo; there is no undo.
     """
 
-    def __init__(self, graph: Graph, number: int, lanes: Lanes, held: Held, writer: SegmentWriter, reader: SegmentReader) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        number: int,
+        lanes: Lanes,
+        held: Held,
+        writer: SegmentWriter,
+        reader: SegmentReader,
+        read: ReadRange = no_ranges,
+    ) -> None:
         self.number, self.held = number, held
-        self._writer, self._reader = writer, reader
+        self._writer, self._reader, self._read = writer, reader, read
         self.mill = Mill(graph, lanes.bucket)
         self._dealer = Dealer(graph, lanes)
         self._injectors = frozenset(graph.injections)
@@ -39,6 +74,7 @@ class Lane:
         self.finished = False  # it returns now
         self.writing_back = False
         self._running = False
+        self._reading = ""  # the injector of the range at hand
 
     def join(self, attempt: int, process: str) -> Join:
         """With the state that the store has. What is held from before is kept only if it is of that very checkpoint (rule 11)."""
@@ -54,12 +90,12 @@ class Lane:
         match message:
             case Welcome():
                 return self._try_to_redo(message.redo)
-            case Run():
+            case Work():
                 self._running = True
                 try:
                     return self._run(message)
                 finally:
-                    self._running = False
+                    self._running, self._reading = False, ""
             case WriteBack():
                 self.writing_back = True
             case TakeCheckpoint():
@@ -71,7 +107,9 @@ class Lane:
     @property
     def at_hand(self) -> tuple[str, str] | None:
         """The computation and key that run now; None between epochs."""
-        return self.mill.at_hand if self._running else None
+        if not self._running:
+            return None
+        return ("", f"reading injector {self._reading!r}") if self._reading else self.mill.at_hand
 
     def rest(self) -> bool:
         """An idle moment: some dirty pages are written back, once a checkpoint was announced. Whether there are more."""
@@ -92,10 +130,13 @@ class Lane:
             return Failed(redo[-1].epoch, NO_TRY, type(error).__name__, str(error))
         return None
 
-    def _run(self, message: Run) -> Report | Failed:
+    def _run(self, message: Work) -> Report | Failed:
         epoch = message.header.epoch
         try:
             self._redo(message.redo)
+            frames: list[Frame] = []
+            read = [self._take_in(each, message.header.now) for each in message.ranges]
+            self._reading = ""
             packets = [
                 Packet(given.inputs, given.part.stream, given.part.origin, given.part.major, self._reader.part(given.segment, given.part))
                 for given in message.given
@@ -106,9 +147,9 @@ class Lane:
                 if columns.keys:
                     dealt += self._dealer.deal(stream, stream, epoch, columns, lane=self.number)
             rows = outcome.changes.encode() if outcome.changes.rows else None
-            frame = None
             if dealt or rows is not None:
-                frame = self._writer.append(dealt, rows=rows, row_count=outcome.changes.rows, lane=self.number)
+                frames.append(self._writer.write(dealt, rows=rows, row_count=outcome.changes.rows, lane=self.number))
+            self._writer.sync()
         except MemoryError:
             self.held.forget()
             return Failed(
@@ -117,7 +158,19 @@ class Lane:
         except MillstreamError as error:
             self.held.forget()
             return Failed(epoch, message.try_number, type(error).__name__, str(error))
-        return Report(epoch, message.try_number, frame, outcome.summaries)
+        return Report(epoch, message.try_number, frames, outcome.summaries, read)
+
+    def _take_in(self, of: Range, now: Timestamp) -> Fed:
+        """Read a range, a slice at a time: what it holds waits in the journal for the next epoch, however much it is."""
+        fed, self._reading = Fed(of.injector, [], {}), of.injector
+        for some in self._read(of, now):
+            if some.dealt:
+                fed.frames.append(self._writer.write(some.dealt, lane=self.number))
+            fed.injected, fed.dead = fed.injected + some.injected, fed.dead + some.dead
+            for partition, upto in some.marks.items():
+                fed.marks[partition] = max(upto, fed.marks.get(partition, upto))
+            fed.positions = some.positions or fed.positions
+        return fed
 
     def _checkpoint(self, at: Identity) -> Returned:
         pages = self.held.checkpoint(_encode(Checkpoint(at, self.state.at)))

@@ -8,6 +8,7 @@ from millstream.core.epoch import Header, Summary
 from millstream.core.ledger import Checkpoint, Identity
 from millstream.core.parts import Frame, Part
 from millstream.core.parts import Redo as Redo
+from millstream.timestamp import Timestamp
 
 
 class Given(msgspec.Struct, array_like=True, frozen=True):
@@ -16,6 +17,31 @@ class Given(msgspec.Struct, array_like=True, frozen=True):
     inputs: tuple[int, ...]
     segment: str
     part: Part
+
+
+class Range(msgspec.Struct, array_like=True, frozen=True):
+    """A piece of a source for a lane to read. What is in it is the source's own affair."""
+
+    injector: str
+    lane: int  # that reads it best, modulo their number; another one may
+    size: int  # bytes, about: what the limits of an epoch are told by
+    content: bytes
+
+
+class Fed(msgspec.Struct):
+    """What a source brings: a thread of the driver, a batch of a Spark query by its note, or a range that a lane has read."""
+
+    injector: str
+    frames: list[Frame]
+    marks: dict[str, Timestamp]  # by partition of the source, up to when it is complete
+    injected: int = 0
+    dead: int = 0
+    position: int | None = None  # how many values were taken, of a source that the driver reads
+    batch: int | None = None  # of a Spark query
+    note: str | None = None  # to be let go once a commit has taken it
+    finished: bool | None = None
+    open_segments: list[str] = []  # that more will be written to
+    positions: dict[str, int] = {}  # how far lanes have read, in the source's own terms
 
 
 # What a lane says.
@@ -31,12 +57,13 @@ class Join(msgspec.Struct, tag=True, frozen=True):
 
 
 class Report(msgspec.Struct, tag=True):
-    """A lane has run its part of an epoch, and its frame is synced."""
+    """A lane has run its part of an epoch, and its frames are synced."""
 
     epoch: int
     try_number: int  # the one that the plan named: the number of an aborted epoch is used again
-    frame: Frame | None
+    frames: list[Frame]
     summaries: list[Summary]
+    read: list[Fed] = []  # for each range that it was given, in that order
 
 
 NO_TRY = 0  # tries count from 1
@@ -54,7 +81,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 class Busy(msgspec.Struct, tag=True, frozen=True):
     """Once a second while an epoch runs: the computation and key at hand."""
 
-    computation: str
+    computation: str  # empty while it reads a source; the other says which
     key: str
 
 
@@ -79,7 +106,7 @@ class Welcome(msgspec.Struct, tag=True, frozen=True):
     redo: list[Redo]
 
 
-class Run(msgspec.Struct, tag=True):
+class Work(msgspec.Struct, tag=True):
     """Run this epoch."""
 
     try_number: int
@@ -88,6 +115,7 @@ class Run(msgspec.Struct, tag=True):
     due: dict[str, list[int]]
     committed: int
     redo: list[Redo]
+    ranges: list[Range] = []
 
 
 class WriteBack(msgspec.Struct, tag=True, frozen=True):
@@ -107,7 +135,7 @@ class GoAway(msgspec.Struct, tag=True, frozen=True):
 
 
 FromLane = Join | Report | Failed | Busy | Returned | Noted
-ToLane = Welcome | Run | WriteBack | TakeCheckpoint | GoAway
+ToLane = Welcome | Work | WriteBack | TakeCheckpoint | GoAway
 
 encode_message = msgspec.msgpack.Encoder().encode
 decode_from_lane = msgspec.msgpack.Decoder(FromLane).decode

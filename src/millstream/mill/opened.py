@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from millstream.core.lanes import Lanes
 from millstream.core.planning import Plan, Waiting
-from millstream.mill.messages import Given, Report
+from millstream.mill.messages import Fed, Given, Range, Report
+from millstream.mill.offered import Assigned
 from millstream.mill.seats import Seat
 
 
 class Opened:
     """From its plan to its commit, or to its end without one."""
 
-    def __init__(self, plan: Plan, try_number: int, lanes: Lanes, began: float) -> None:
-        self.plan, self.try_number, self.began = plan, try_number, began
+    def __init__(self, plan: Plan, ranges: list[Assigned], try_number: int, lanes: Lanes, began: float) -> None:
+        self.plan, self.ranges, self.try_number, self.began = plan, ranges, try_number, began
         self.epoch = plan.header.epoch
         self._due: dict[int, dict[str, list[int]]] = {}
         for name, buckets in plan.due.items():
             for bucket in buckets:
                 self._due.setdefault(lanes.of_bucket[bucket], {}).setdefault(name, []).append(bucket)
-        self.lanes = sorted({waiting.part.lane for waiting in plan.taken} | set(self._due))
+        self.lanes = sorted({waiting.part.lane for waiting in plan.taken} | {assigned.lane for assigned in ranges} | set(self._due))
         self.reports: dict[int, Report] = {}
         self._given: dict[int, int] = {}  # by lane, the attempt that has the plan
         self._losses: Counter[int] = Counter()
@@ -67,6 +68,15 @@ class Opened:
         self._warned.add(lane)
         return True
 
+    def ranges_of(self, lane: int) -> list[Range]:
+        return [assigned.range for assigned in self.ranges if assigned.lane == lane]
+
+    def read(self) -> Iterator[Fed]:
+        """What lanes have read, once all have reported; in the order of the ranges, so that positions only go on."""
+        of_lane = {lane: iter(report.read) for lane, report in self.reports.items()}
+        for assigned in self.ranges:
+            yield next(of_lane[assigned.lane])
+
     def took(self) -> dict[str, list[int]]:
         took: dict[str, list[int]] = {}
         for waiting in self.plan.taken:
@@ -74,8 +84,8 @@ class Opened:
         return took
 
     def is_smallest(self, lane: int) -> bool:
-        """A single part, or timers alone: it cannot be planned with less."""
-        return sum(waiting.part.lane == lane for waiting in self.plan.taken) <= 1
+        """A single part or range, or timers alone: it cannot be planned with less."""
+        return sum(waiting.part.lane == lane for waiting in self.plan.taken) + len(self.ranges_of(lane)) <= 1
 
     def halved(self, most: int) -> float:
         """Which share of an epoch's limit is half of what this one took."""

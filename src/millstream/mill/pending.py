@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from millstream.core.ledger import Checkpoint, Commit, Free, Ledger, Source, SourceChange
+import msgspec
+
+from millstream.core.ledger import Checkpoint, Commit, Free, Ledger, SourceChange, SourceProgress
 from millstream.core.outline import Outline
 from millstream.core.planning import hear
 from millstream.journal.leftovers import Leftovers
@@ -16,7 +18,7 @@ from millstream.timestamp import Duration
 class Pending:
     """Nothing of it counts before a commit has it; an epoch that is aborted leaves it as it is."""
 
-    def __init__(self, outline: Outline, settings: Settings, sources: dict[str, Source], at: Moment) -> None:
+    def __init__(self, outline: Outline, settings: Settings, sources: dict[str, SourceProgress], at: Moment) -> None:
         self._outline, self._settings = outline, settings
         self.sources = sources  # with what is fed and not committed yet: a promise may rest on it, for one commit has both
         self.fed: list[Fed] = []
@@ -36,12 +38,12 @@ class Pending:
 
     def feed(self, fed: Fed, ledger: Ledger, at: Moment) -> bool:
         """What a source brought; False for a note that is taken already, or whose predecessor is still to come (rule 18)."""
-        source = self.sources.setdefault(fed.injector, Source())
+        source = self.sources.setdefault(fed.injector, SourceProgress())
         if fed.batch is not None and fed.batch != source.batch + 1:
             return False
         change = hear(source, fed.marks, clock=at.clock, idle_after=self._outline.injectors.get(fed.injector))
         change.injected, change.dead, change.finished = fed.injected, fed.dead, fed.finished
-        change.batch, change.position = fed.batch, fed.position
+        change.batch, change.position, change.positions = fed.batch, fed.position, fed.positions
         source.change(change, number=ledger.number + 1)
         self._changes[fed.injector] = change.after(self._changes.get(fed.injector))
         self._open_segments[fed.injector] = fed.open_segments
@@ -104,6 +106,6 @@ class Pending:
             self._since = at.seconds
 
 
-def live_sources(known: Mapping[str, Source]) -> dict[str, Source]:
+def live_sources(known: Mapping[str, SourceProgress]) -> dict[str, SourceProgress]:
     """Copies, so that what is not committed does not get into the ledger."""
-    return {name: Source(dict(s.marks), s.finished, s.injected, s.dead, s.batch, s.position, s.epoch) for name, s in known.items()}
+    return {name: msgspec.structs.replace(s, marks=dict(s.marks), positions=dict(s.positions)) for name, s in known.items()}

@@ -5,49 +5,28 @@ A state machine: events in, actions out, time in the events. The rules that it k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-
-import msgspec
+from collections.abc import Callable, Iterable, Mapping
 
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Commit, Identity, Ledger, Minimum, Plant
+from millstream.core.ledger import Commit, Ledger
 from millstream.core.outline import Outline
 from millstream.core.parts import Frame
-from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, plan_epoch, readers_of
+from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, overlook, plan_epoch
+from millstream.core.standing import Standing
 from millstream.journal.leftovers import Leftovers
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Write
-from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Join, Redo, Report, Returned, Run, TakeCheckpoint, Welcome, WriteBack
+from millstream.mill.checkpointing import checkpoints
+from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Join, Range, Redo, Report, Returned, Welcome, Work
+from millstream.mill.offered import Offered
 from millstream.mill.opened import Opened
 from millstream.mill.pending import Pending, live_sources
 from millstream.mill.retention import needed_from
 from millstream.mill.seats import Seat
-from millstream.mill.watching import next_tick, watch
+from millstream.mill.watching import came_back, next_tick, watch
+from millstream.timestamp import Duration
 
 TOGETHER = "journal and checkpoints belong together: restore both from one copy"
 MEMORY = "It may be killed for lack of memory: give lanes less (lane_memory), or epochs (max_records_per_epoch), or the machine more"
-
-
-def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, id_: str, at: Moment, anew: Collection[str] = ()) -> Commit:
-    """What a run says before it does anything: it owns the folder now, and this is its code (rule 1). `anew` are deliveries that
-    begin once more, as if they had never been there."""
-    number = ledger.number + 1
-    since = {name: number if name in anew else _begins(name, stream, ledger) for name, stream in plant.deliveries.items()}
-    return Commit(
-        number=number,
-        id=id_,
-        before=ledger.id,
-        fence=fence,
-        now=max(ledger.now, at.clock),
-        readers=readers_of(outline, ledger.readers, since=number + 1),
-        delivered={name: None for name in ledger.delivered if name not in plant.deliveries or name in anew},
-        plant=msgspec.structs.replace(plant, since=since),
-    )
-
-
-def _begins(delivery: str, stream: str, ledger: Ledger) -> int:
-    """Of what the log leaves out, a delivery gets what comes from now on if it is new: what was before may be gone."""
-    known = ledger.plant
-    return known.since.get(delivery, 0) if known.deliveries.get(delivery) == stream else ledger.number + 1
 
 
 class Planner:
@@ -71,11 +50,12 @@ class Planner:
         self.pending = Pending(outline, settings, live_sources(ledger.sources), at)
         listen_anew(self.pending.sources, clock=at.clock)
         self._deaf = False  # sources are not read, for the backlog is full
-        self.minima = {name: Minimum(ledger.reports.get(name, {})) for name in outline.nodes}
+        self.standing = Standing(outline, ledger)
         self.backlog = Backlog(outline)
-        for segment, offsets in ledger.waiting.items():
-            for number, part in offsets.values():
-                self.backlog.add(Waiting(number, segment, part))
+        waiting = [Waiting(number, segment, part) for segment, of in ledger.waiting.items() for number, part in of.values()]
+        for each in sorted(waiting, key=lambda each: (each.epoch, each.part.oldest)):  # what lanes read stands in segments by lane
+            self.backlog.add(each)
+        self.offered = Offered(self._lanes.count)
         self._inputs: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for read in outline.inputs:
             self._inputs.setdefault((read.stream, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
@@ -85,6 +65,7 @@ class Planner:
         self._scale = 1.0  # of the limits of an epoch: less after one that was too large
         self.began = at.seconds - settings.linger  # the last epoch
         self.emptied = at.seconds - settings.empty_every  # the last epoch without lanes
+        self._put_off = False  # an epoch is due, and waits for its time
         self._stopping = self._closing = self._over = False
 
     # What can be asked.
@@ -92,7 +73,13 @@ class Planner:
     @property
     def idle(self) -> bool:
         """Nothing is under way, and nothing waits."""
-        return self.opened is None and self._writing is None and not self.pending.fed and self.backlog.records == 0
+        nothing_waits = not self.pending.fed and not self.offered and self.backlog.records == 0
+        return self.opened is None and self._writing is None and nothing_waits
+
+    @property
+    def rests(self) -> bool:
+        """Idle, and nothing is put off: neither an epoch that only moves low watermarks, nor what is due for a lane that is away."""
+        return self.idle and not self._put_off and all(seat.here for seat in self.seats)
 
     @property
     def drained(self) -> bool:
@@ -132,7 +119,7 @@ class Planner:
             wrong = f"of epoch {state.at.epoch}, and later ones were proved up to {free}"
         if wrong:
             return [Close(connection), Look(f"the checkpoint of lane {join.lane} is {wrong}; {TOGETHER}")]
-        actions: list[Action] = []
+        actions = came_back(seat, at)
         if seat.connection is not None:
             actions += [Close(seat.connection), *self.on_lost(seat.connection, at, counted=False)]
         if state != self.ledger.checkpoints.get(join.lane):
@@ -201,12 +188,18 @@ class Planner:
     # Events from the ends.
 
     def on_fed(self, fed: Fed, at: Moment) -> list[Action]:
-        """A source has brought something; it is named by the very next commit, and may be taken by its epoch."""
+        """A source has brought something; it is named by the next commit that is not under way, and may be taken by its epoch."""
         if not self.pending.feed(fed, self.ledger, at):
             return []
+        number = self.ledger.number + (1 if self._writing is None else 2)
         for frame in fed.frames:
             for part in frame.parts:
-                self.backlog.add(Waiting(self.ledger.number + 1, frame.segment, part))
+                self.backlog.add(Waiting(number, frame.segment, part))
+        return self._go_on(at)
+
+    def on_offered(self, ranges: list[Range], at: Moment) -> list[Action]:
+        """A source has something for lanes to read. What is not read is offered again by the next run."""
+        self.offered.add(ranges)
         return self._go_on(at)
 
     def on_logged(self, upto: int, at: Moment) -> list[Action]:
@@ -248,8 +241,7 @@ class Planner:
         self.ledger.apply(commit)
         for summary in commit.summaries:
             for name, report in summary.reports.items():
-                if name in self.minima:
-                    self.minima[name].put(summary.bucket, report.minima)
+                self.standing.put(name, summary.bucket, report.minima)
         for frame in commit.frames:
             if frame.lane >= 0:  # what sources fed waits already
                 self.seats[frame.lane].committed(commit.number, frame)
@@ -280,7 +272,8 @@ class Planner:
         actions = self._checkpoints(at)
         if self._stopping:  # what was fed is named still
             return [*actions, self._write(self._new_commit(at))] if self.pending.fed else actions
-        return actions + self._plan(at) if at.seconds >= self.began + self.settings.linger else actions
+        self._put_off = at.seconds < self.began + self.settings.linger
+        return actions if self._put_off else actions + self._plan(at)
 
     def _plan(self, at: Moment) -> list[Action]:
         settings, positions = self.settings, self.pending.positions_due_in(at)
@@ -288,23 +281,32 @@ class Planner:
             listen_anew(self.pending.sources, clock=at.clock)
         self._deaf = not self.has_room
         here = {seat.lane for seat in self.seats if seat.here}
+        limit = min(settings.max_bytes, settings.read_bytes * len(here))
+        # After an epoch that was too large, one that takes parts reads nothing: else the two together were never small enough.
+        reads = self._scale == 1.0 or self.backlog.records == 0
+        # Where the backlog is full, a source of which nothing is in it has its turn still: others may fill it all the time.
+        but = () if self.has_room else self.backlog.streams()
+        ranges = self.offered.take(int(limit * self._scale), here, but=but) if reads else []
+        unread = {name: source for name, source in self.pending.sources.items() if name in self.offered.injectors}
+        listen_anew(unread, clock=at.clock)  # what waits to be read is not silent
         quiet = not self.pending.fed and at.seconds < self.emptied + settings.empty_every
         plan = plan_epoch(
             self.outline,
             self.ledger,
-            self.minima,
+            self.standing,
             self.backlog,
             self.pending.sources,
             clock=at.clock,
             limits=Limits(max(1, int(settings.max_records * self._scale)), max(1, int(settings.max_bytes * self._scale))),
             lanes=self._lanes,
             here=here,
-            always=bool(self.pending.fed) or (positions is not None and positions <= 0),
+            always=bool(self.pending.fed or ranges) or (positions is not None and positions <= 0),
         )
-        if plan is None or (quiet and not plan.taken and not plan.due):
+        self._put_off = plan is not None and quiet and not plan.taken and not plan.due and not ranges
+        if plan is None or self._put_off:
             return []
         self._tries += 1
-        self.opened, self.began = Opened(plan, self._tries, self._lanes, at.seconds), at.seconds
+        self.opened, self.began = Opened(plan, ranges, self._tries, self._lanes, at.seconds), at.seconds
         if not self.opened.lanes:
             self.emptied = at.seconds
             return self._commit(at)
@@ -314,7 +316,8 @@ class Planner:
         assert seat.connection is not None
         seat.begin(at.seconds)
         given, header, committed = opened.give(seat, self._who_gets), opened.plan.header, self.ledger.number
-        return Send(seat.connection, Run(opened.try_number, header, given, opened.due_of(seat.lane), committed, seat.behind(committed)))
+        due, ranges = opened.due_of(seat.lane), opened.ranges_of(seat.lane)
+        return Send(seat.connection, Work(opened.try_number, header, given, due, committed, seat.behind(committed), ranges))
 
     def _who_gets(self, waiting: Waiting) -> tuple[int, ...]:
         """The inputs that a part goes to: those whose readers read from its epoch on."""
@@ -325,10 +328,14 @@ class Planner:
         opened, known = self.opened, self.ledger
         assert opened is not None
         plan, reports = opened.plan, [opened.reports[lane] for lane in opened.lanes]
-        frames = [report.frame for report in reports if report.frame is not None]
-        commit = self._new_commit(at, frames)
+        reads = {assigned.range.injector for assigned in opened.ranges}
+        took = Duration(int((at.seconds - opened.began) * 1_000_000))
+        overlook({name: source for name, source in self.pending.sources.items() if name in reads}, took, clock=at.clock)
+        for fed in opened.read():
+            self.pending.feed(fed, known, at)  # what was read and how far go into one commit
+        commit = self._new_commit(at, [frame for report in reports for frame in report.frames])
         commit.now = plan.header.now
-        commit.low_watermarks = {n: lw for n, lw in plan.header.low_watermarks.items() if known.low_watermarks.get(n) != lw}
+        commit.low_watermarks = plan.low_watermarks
         commit.promises = {n: upto for n, upto in plan.promises.items() if known.promises.get(n) != upto}
         commit.took = opened.took()
         commit.summaries = [summary for report in reports for summary in report.summaries]
@@ -351,6 +358,7 @@ class Planner:
         assert opened is not None
         self.opened = None
         self.backlog.give_back(opened.plan.taken)
+        self.offered.give_back(opened.ranges)
         if smaller:
             self._scale = opened.halved(self.settings.max_records)
         actions: list[Action] = []
@@ -367,27 +375,8 @@ class Planner:
         self._folded = self.ledger.number
         return [Fold(self._folded, needed_from(self.ledger))]
 
-    # Checkpoints.
-
     def _checkpoints(self, at: Moment) -> list[Action]:
-        """Lanes that are in no open epoch are told, one after the other; at a stop, all (rule 10)."""
-        actions: list[Action] = []
-        busy = any(seat.checkpointing is not None for seat in self.seats)
-        for seat in self.seats:
-            if not seat.here:
-                continue
-            assert seat.connection is not None
-            # Once more only after a commit has the proof of the last: a state of before that may come when its commit is gone.
-            proved = seat.rows > 0 or seat.state == self.ledger.checkpoints.get(seat.lane)
-            if not seat.is_safe if self._stopping else not busy and proved and seat.wants_checkpoint(self.settings, at.seconds):
-                busy = True
-                redo = seat.behind(self.ledger.number)
-                seat.checkpointing = Identity(self.ledger.number, self.ledger.id, str(seat.attempt))
-                actions.append(Send(seat.connection, TakeCheckpoint(seat.checkpointing, self.ledger.number, redo)))
-            elif seat.wants_announcement(self.settings, at.seconds):
-                seat.announced = True
-                actions.append(Send(seat.connection, WriteBack()))
-        return actions
+        return checkpoints(self.seats, self.ledger, self.settings, at, stopping=self._stopping)
 
     def _send_away(self) -> list[Action]:
         self._over = True

@@ -13,6 +13,7 @@ import pickle
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.opening import open_ledger
 from millstream.mill import driver_messages as said
-from millstream.mill.actions import Moment
+from millstream.mill.actions import Action, Moment
 from millstream.mill.beginning import rows_to_redo
 from millstream.mill.channel import Channel, Closed, Listener
 from millstream.mill.checkpoints import Checkpoints
@@ -41,7 +42,10 @@ class PlannerProcess:
         self._speaking = threading.Lock()  # whoever greets a sink speaks too
         self._numbers = itertools.count(1)
         self._taken: dict[int, threading.Event] = {}
-        logging.getLogger("millstream").addHandler(_Telling(self._send))
+        self._heard: deque[said.ToPlanner] = deque()  # in the order in which it was said, and to be taken in that
+        logger = logging.getLogger("millstream")
+        logger.addHandler(_Telling(self._send))
+        logger.setLevel(logging.INFO)  # what of it is shown, the driver's own settings say
         commits = Commits(LocalDisk(Path(begin.journal)))
         ledger = open_ledger(commits)
         if ledger.fence != begin.fence:
@@ -65,6 +69,7 @@ class PlannerProcess:
             clock=self._now,
             before_join=checkpoints.sync,
             take_notes=self._have_notes_taken,
+            hear_feeds=self._hear_feeds,
         )
         self._thread.watchers.append(self._tell_commit)
         self._thread.on_room = lambda is_there: self._send(said.Room(is_there))
@@ -100,25 +105,45 @@ class PlannerProcess:
     # In the planner's thread.
 
     def _hear(self) -> None:
-        for message in self._channel.take():
-            self._take(said.decode_to_planner(message))
+        """There was something to read. It may be read by now: by `_hear_feeds`, with the commit of a lane that was heard first."""
+        self._heard.extend(map(said.decode_to_planner, self._channel.take_if_any()))
+        self._take_all()
+
+    def _take_all(self) -> None:
+        while self._heard:
+            self._take(self._heard.popleft())
+
+    def _hear_feeds(self) -> None:
+        """What ends bring may be heard while a commit is under way; what asks for an answer, or for the end, must not overtake it."""
+        self._heard.extend(map(said.decode_to_planner, self._channel.take_if_any()))
+        while self._heard and isinstance(self._heard[0], said.Feed | said.Offer | said.Delivered | said.Logged):
+            self._take(self._heard.popleft())
+        if self._heard:
+            self._thread.tell(self._take_rest)
+
+    def _take_rest(self, planner: Planner, at: Moment) -> list[Action]:
+        self._take_all()
+        return []
 
     def _take(self, message: said.ToPlanner) -> None:
         perform = self._thread.perform
         match message:
             case said.Feed(fed):
                 perform(lambda planner, at: planner.on_fed(fed, at))
+            case said.Offer(ranges):
+                perform(lambda planner, at: planner.on_offered(ranges, at))
             case said.Delivered(delivery, upto):
                 perform(lambda planner, at: planner.on_delivered(delivery, upto, at))
             case said.Logged(upto):
                 perform(lambda planner, at: planner.on_logged(upto, at))
             case said.NotesTaken(number):
+                self._thread.show_room()  # first: whoever waits for this asks for room next
                 self._taken.pop(number).set()
             case said.Ask(number, question):
                 self._send(said.Answer(number, self._answer(question)))
-            case said.Stop():
+            case said.StopRun():
                 perform(lambda planner, at: planner.on_stop(at))
-            case said.Close():
+            case said.CloseRun():
                 perform(lambda planner, at: planner.on_close(at))
             case said.SetClock(now):
                 self._clock = now
@@ -131,7 +156,7 @@ class PlannerProcess:
             case said.Question.NOTHING:
                 return None
             case said.Question.IDLE:
-                return planner.idle
+                return planner.rests
             case said.Question.DRAINED:
                 return planner.drained
             case said.Question.STOPPED:
@@ -142,11 +167,10 @@ class PlannerProcess:
                 return self._seats(planner)
 
     def _seats(self, planner: Planner) -> said.Seats:
-        put_off = time.monotonic() < planner.emptied + planner.settings.empty_every
         return said.Seats(
             lanes=[said.SeatSeen(seat.process if seat.here else "", seat.state.at.epoch, seat.rows) for seat in planner.seats],
             opened=None if planner.opened is None else planner.opened.epoch,
-            rests=planner.ledger.number if planner.idle and not put_off and all(seat.here for seat in planner.seats) else None,
+            rests=planner.ledger.number if planner.rests else None,
             turns=self._thread.turns,
         )
 
@@ -155,12 +179,12 @@ class _Telling(logging.Handler):
     """What is said in this process is said by the driver."""
 
     def __init__(self, send: Callable[[said.FromPlanner], None]) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._say = send
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Closed):  # there is nobody left to hear it
-            self._say(said.Warned(record.getMessage()))
+            self._say(said.Warned(record.getMessage(), record.levelno))
 
 
 def serve(channel: Channel) -> None:
@@ -186,6 +210,6 @@ def has_ended(error: BaseException) -> said.HasEnded:
     try:
         content = pickle.dumps(error)
         pickle.loads(content)  # noqa: S301  (what was just made)
-    except Exception:  # then its class and its words must do
+    except Exception:  # then its class and its message must do
         content = b""
     return said.HasEnded(type(error).__name__, str(error), content)

@@ -32,6 +32,7 @@ class Seat:
         self.rows = self.size = 0  # changed since
         self.segment = ""  # that its frames go to
         self.losses: list[float] = []
+        self.lost_at: float | None = None  # until it is back
         self.error = ""
         self.away_since = began
         self.warned = False  # that it is away so long
@@ -71,6 +72,7 @@ class Seat:
         self.connection, self.away_since, self.warned = None, now, False
 
     def lost_too_often(self, now: float) -> bool:
+        self.lost_at = now if self.lost_at is None else self.lost_at
         self.losses = [when for when in self.losses if now - when < LOSSES_WITHIN]
         self.losses.append(now)
         return len(self.losses) >= MAX_LOSSES

@@ -11,7 +11,7 @@ from millstream.mill.lane import Lane
 from millstream.mill.messages import Busy, Failed, FromLane, decode_to_lane, encode_message
 
 SAY_EVERY = 1.0  # seconds; what is at hand, while an epoch runs
-IDLE = 0.001  # seconds that an idle lane waits for a message before it writes back a few more pages
+IDLE_WAIT = 0.001  # seconds that an idle lane waits for a message before it writes back a few more pages
 
 
 class LaneFailed(MillstreamError):
@@ -32,7 +32,7 @@ def serve(lane: Lane, channel: Channel, *, attempt: int, process: str) -> None:
     talker.start()
     try:
         while not lane.finished:
-            message = channel.receive(IDLE if lane.rest() else None)
+            message = channel.receive(IDLE_WAIT if lane.rest() else None)
             if message is None:
                 continue
             answer = lane.hear(decode_to_lane(message))

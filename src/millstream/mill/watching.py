@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.planning import next_silence
-from millstream.mill.actions import SECOND, Action, End, Moment, Warn
+from millstream.mill.actions import SECOND, Action, End, Inform, Moment, Warn
 from millstream.timestamp import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SLOW_LANE = 10.0  # seconds without a report, until it is said
 LONGEST_AWAY = 120.0  # seconds that a lane may be away at least, however short `lane_timeout` is: to start one takes a while
-AWAY_WARNING = 30.0  # seconds after which a lane that has not connected is told of; the planner cannot know why
+AWAY_WARNING = 30.0  # seconds after which a warning says that a lane has not connected; the planner cannot know why
 
 
 def next_tick(planner: Planner, at: Moment) -> float | None:
@@ -24,15 +24,14 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
     """
     settings = planner.settings
     waits = [planner.began + settings.linger - at.seconds, planner.emptied + settings.empty_every - at.seconds]
-    wall = min((known.all.wall for known in planner.minima.values()), default=END_OF_TIME)
-    due = min(wall, next_silence(planner.outline, planner.pending.sources, at.clock))
+    due = min(planner.standing.next_wall, next_silence(planner.outline, planner.pending.sources, at.clock))
     if due < END_OF_TIME:
         waits.append((due - at.clock) / SECOND)
     if (positions := planner.pending.positions_due_in(at)) is not None:
         waits.append(positions)
     for seat in planner.seats:
         if not seat.here or planner.opened is not None:
-            waits.append(1.0)  # somebody may have to be told
+            waits.append(1.0)  # there may be something to warn of
         elif seat.redo:
             announce = 0 if seat.announced or not seat.rows else settings.announce
             waits.append(seat.checkpointed + seat.due_after(settings) - announce - at.seconds)
@@ -54,7 +53,7 @@ def troubles(planner: Planner, at: Moment) -> list[Trouble]:
 
 
 def watch(planner: Planner, at: Moment) -> list[Action]:
-    """Each trouble is told of once, and ends the run when it has lasted too long."""
+    """Each trouble is a warning once, and ends the run when it has lasted too long."""
     actions: list[Action] = []
     for trouble in troubles(planner, at):
         if trouble.ends:
@@ -67,6 +66,14 @@ def watch(planner: Planner, at: Moment) -> list[Action]:
         if is_new:
             actions.append(Warn(trouble.message))
     return actions
+
+
+def came_back(seat: Seat, at: Moment) -> list[Action]:
+    """A lane that was lost joins again."""
+    if seat.lost_at is None:
+        return []
+    away, seat.lost_at = at.seconds - seat.lost_at, None
+    return [Inform(f"lane {seat.lane} was lost, and is back after {away:.1f} s")]
 
 
 def _away(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
@@ -83,7 +90,7 @@ def _slow(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
     if opened is None or seat.lane not in opened.lanes or not opened.awaits(seat.lane):
         return None
     computation, key = seat.at_hand
-    where = f" in computation {computation!r}, key {key!r}" if computation else ""
+    where = f" in computation {computation!r}, key {key!r}" if computation else f" {key}" if key else ""
     if at.seconds - seat.heard > timeout:
         return Trouble(seat.lane, f"lane {seat.lane} has said nothing for {timeout:.0f} s{where}; it may hang, or its machine", True)
     if at.seconds - seat.at_hand_since > timeout:

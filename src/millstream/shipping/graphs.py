@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from millstream.core.graph import Graph
 from millstream.injector import FileSource, Format, Source
-from millstream.shipping.pickler import Part, pickled
+from millstream.shipping.pickler import NamedPiece, pickled
 from millstream.shipping.second import second
 
 
@@ -31,7 +31,7 @@ def _portable(source: Source[object]) -> Source[object]:
     return FileSource("", source.value_type, Format.JSON_LINES, source.bounded)
 
 
-def _parts(graph: Graph) -> Iterator[Part]:
+def _parts(graph: Graph) -> Iterator[NamedPiece]:
     """All that is the user's own, by the names that the user gave."""
     for name, stream in graph.streams.items():
         yield f"the value type of stream {name!r}", stream.value_type

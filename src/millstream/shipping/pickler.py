@@ -32,7 +32,7 @@ from millstream.shipping.structs import reduce_struct
 # Each is compared with `is`: a copy would be taken for a value.
 _ONE_OF_A_KIND = {id(getattr(dataclasses, name)): ("dataclasses", name) for name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")}
 _CACHED = type(functools.lru_cache(lambda: None))
-Part = tuple[str, Any]
+NamedPiece = tuple[str, Any]
 
 _registering = threading.RLock()  # cloudpickle's list of modules is one for the whole process
 
@@ -40,7 +40,7 @@ _OF_META = tuple(inspect.signature(msgspec.Meta).parameters)
 _NOT_OURS = ("millstream", "pyspark", "py4j", "cloudpickle")
 
 
-def pickled(what: Any, parts: Iterable[Part] = ()) -> bytes:
+def pickled(what: Any, parts: Iterable[NamedPiece] = ()) -> bytes:
     """For another process: the user's own classes travel by value. What cannot travel is refused, with the way to it.
 
     `parts` are the parts of `what` that a user knows by a name.
@@ -52,7 +52,7 @@ def pickled(what: Any, parts: Iterable[Part] = ()) -> bytes:
             raise _refusal(what, parts) from error
 
 
-def _refusal(what: Any, parts: Iterable[Part]) -> TopologyError:
+def _refusal(what: Any, parts: Iterable[NamedPiece]) -> TopologyError:
     called, what = next((part for part in parts if not travels(part[1])), ("it", what))
     path, culprit = find_culprit(what, travels)
     way = " → ".join(label for label in path if label)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from millstream.core.codec import encode_value
-from millstream.core.extract import Extractor, FarFuture, Refused
+from millstream.core.extract import Extractor, FarFuture, RefusedValue
 from millstream.core.graph import DEAD_LETTERS
-from millstream.core.parts import NO_LANE, Columns, Dealt
+from millstream.core.parts import NO_LANE, Columns, Dealt, Slice
 from millstream.core.route import Dealer
 from millstream.errors import RecordError
 from millstream.injector import FileSource, Format, Injection
@@ -18,6 +18,8 @@ from millstream.record import DeadLetter, Errors
 from millstream.timestamp import Timestamp
 
 SHOWN = 300  # characters of a bad value that a message shows
+NO_REASONS: Mapping[int, str] = {}
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # what decoding raises of a value that is not right
 
 
 class Taken(msgspec.Struct):
@@ -26,15 +28,6 @@ class Taken(msgspec.Struct):
     records: Columns
     letters: Columns
     marks: dict[str, Timestamp]
-
-
-class Slice(msgspec.Struct):
-    """The same, dealt: parts to be written, and how many records and letters there are in them."""
-
-    dealt: list[Dealt]
-    marks: dict[str, Timestamp]
-    injected: int = 0
-    dead: int = 0
 
 
 class Intake:
@@ -48,58 +41,78 @@ class Intake:
 
     def take(self, first: int, texts: Sequence[bytes], *, now: Timestamp) -> Slice:
         """Values that are numbered from `first` on, ready to be written."""
-        taken = self.read(first, texts, now=now)
-        return Slice(self.deal(taken, 0), taken.marks, len(taken.records), len(taken.letters))
+        return self.slice(self.read(range(first, first + len(texts)), texts, now=now), 0)
+
+    def slice(self, taken: Taken, major: int) -> Slice:
+        return Slice(self.deal(taken, major), taken.marks, len(taken.records), len(taken.letters))
 
     def read(
-        self, first: int, texts: Sequence[bytes], *, now: Timestamp, major: int = 0, columns: Sequence[dict[str, Any]] | None = None
+        self,
+        numbers: Sequence[int],
+        texts: Sequence[bytes],
+        *,
+        now: Timestamp,
+        major: int = 0,
+        columns: Sequence[dict[str, Any]] | None = None,
+        reasons: Mapping[int, str] = NO_REASONS,
     ) -> Taken:
-        """Under the policy FAIL the first value that is refused is an error, and none is taken. `columns` are beside the values."""
+        """Under the policy FAIL the first value that is refused is an error, and none is taken. `columns` are beside the values;
+        `reasons` says, by position, why whoever read a value refuses it."""
         decode = self._extractor.decode
-        if columns is None:
+        if columns is None and not reasons:
             try:
                 values = list(map(decode, texts))
-            except (msgspec.MsgspecError, ValueError):
+            except UNDECODABLE:
                 values = None
             chunk = None if values is None else self._extractor.extract_all(values, now=now)
             if chunk is not None and values is not None:
                 kept = list(map(encode_value, values)) if self._canonical else list(texts)
-                records = Columns(chunk.keys, kept, chunk.timestamps, list(range(first, first + len(texts))))
+                records = Columns(chunk.keys, kept, chunk.timestamps, list(numbers))
                 return Taken(records, Columns(), chunk.marks)
-        return self._read_each(first, texts, columns, now, major)
+        return self._read_each(numbers, texts, columns, reasons, now, major)
 
     def deal(self, taken: Taken, major: int) -> list[Dealt]:
         name = self._injection.name
         dealt = self._dealer.deal(name, name, major, taken.records, lane=NO_LANE)
         return dealt + self._dealer.deal(DEAD_LETTERS, name, major, taken.letters, lane=NO_LANE)
 
-    def refuse(self, why: Refused, number: int, text: str, *, now: Timestamp, major: int, letters: Columns) -> None:
+    def refuse(self, why: RefusedValue, number: int, text: str, *, now: Timestamp, major: int, letters: Columns) -> None:
         """The dead letter of a value. A far future is always set aside; anything else by the injector's policy."""
         name = self._injection.name
         if self._injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
             shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
             raise RecordError(
                 f"injector {name!r}, value {shown}",
-                f"{why}. Mend the input or the extractor, or set such values aside with inject(..., errors=ms.Errors.DEAD_LETTER)",
+                f"{why}. Fix the input or the extractor, or set such values aside with inject(..., errors=ms.Errors.DEAD_LETTER)",
             )
         letters.keys.append("")
         letters.values.append(encode_value(DeadLetter(name, None, None, f"{name}/{major}/{number}", str(why), text)))
         letters.timestamps.append(now)
         letters.minors = [*letters.minors, number]
 
-    def _read_each(self, first: int, texts: Sequence[bytes], columns: Sequence[dict[str, Any]] | None, now: Timestamp, major: int) -> Taken:
+    def _read_each(
+        self,
+        places: Sequence[int],
+        texts: Sequence[bytes],
+        columns: Sequence[dict[str, Any]] | None,
+        reasons: Mapping[int, str],
+        now: Timestamp,
+        major: int,
+    ) -> Taken:
         keys, kept, timestamps, numbers = list[str](), list[bytes](), list[Timestamp](), list[int]()
         letters = Columns()
         marks: dict[str, Timestamp] = {}
         decode, extract, no_columns = self._extractor.decode, self._extractor.extract, dict[str, Any]()
-        for number, text in enumerate(texts, first):
+        for position, (number, text) in enumerate(zip(places, texts, strict=True)):
             try:
+                if position in reasons:
+                    raise RefusedValue(reasons[position])
                 try:
                     value = decode(text)
-                except (msgspec.MsgspecError, ValueError) as error:
-                    raise Refused(f"it cannot be decoded: {error}") from error
-                found = extract(value, no_columns if columns is None else columns[number - first], now=now)
-            except Refused as refused:
+                except UNDECODABLE as error:
+                    raise RefusedValue(f"it cannot be decoded: {error}") from error
+                found = extract(value, no_columns if columns is None else columns[position], now=now)
+            except RefusedValue as refused:
                 self.refuse(refused, number, text.decode(errors="replace"), now=now, major=major, letters=letters)
                 continue
             keys.append(found.key)

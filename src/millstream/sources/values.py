@@ -28,7 +28,7 @@ POLL = 0.05  # seconds between two looks for room, and for a stop meanwhile
 _used: list[Iterator[Any]] = []  # iterators that a run of this process has begun: they cannot be gone through again
 
 
-class Writer(Protocol):
+class FrameWriter(Protocol):
     """Where frames are appended: a SegmentWriter of the journal."""
 
     def append(self, dealt: list[Dealt], *, lane: int) -> Frame:
@@ -130,7 +130,7 @@ class ValuesThread(threading.Thread):
         injector: str,
         source: ValueSource[Any],
         intake: Intake,
-        writer: Writer,
+        writer: FrameWriter,
         *,
         position: int,
         feed: Callable[[Fed], None],
@@ -151,6 +151,12 @@ class ValuesThread(threading.Thread):
         """No more values. Does not wait, and an iterable that is silent does not matter."""
         self._finishing = False
         self._taker.stop()
+
+    def join_taker(self, timeout: float) -> str | None:
+        """After `stop`: wait for the thread that goes through the iterable; its name if it is in there still."""
+        if self._taker.ident is not None:
+            self._taker.join(timeout)
+        return self._taker.name if self._taker.is_alive() else None
 
     def finish(self) -> None:
         """No more values but those that the iterable has given already. Does not wait either."""
@@ -215,4 +221,6 @@ def _explained(injector: str, what: str, error: BaseException) -> RecordError:
     while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("millstream."):
         inner = inner.tb_next
     trace = "".join(traceback.format_exception(type(error), error, inner or error.__traceback__)).rstrip()
-    return RecordError(f"injector {injector!r}", f"{what}{type(error).__name__}: {error}", trace)
+    found = RecordError(f"injector {injector!r}", f"{what}{type(error).__name__}: {error}", trace)
+    found.__cause__ = error
+    return found

@@ -14,7 +14,8 @@ from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.log.folder import Folder
 from millstream.log.reading_history import history
-from millstream.spark.milling import Journal
+from millstream.spark.ending import join_all
+from millstream.spark.milling import RunJournal
 from millstream.spark.planning import Planning
 from millstream.targets.delivery import Stretch
 from millstream.targets.driver import DeliveryThread, driver_target
@@ -29,7 +30,7 @@ EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there
 class Ledge:
     """What one delivery knows of the run around it."""
 
-    def __init__(self, name: str, stream: str, *, journal: Journal, planner: Planning, folder: Folder, owner: Ownership) -> None:
+    def __init__(self, name: str, stream: str, *, journal: RunJournal, planner: Planning, folder: Folder, owner: Ownership) -> None:
         self._name, self._stream, self.still_owner = name, stream, owner
         self._commits, self._planner = journal.commits, planner
         self._reader = SegmentReader(journal.disk, sleep=time.sleep)
@@ -52,7 +53,7 @@ class Ledge:
 class Deliveries:
     """Those of a run that are called in this process."""
 
-    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: Planning, fence: int, owner: Ownership) -> None:
+    def __init__(self, graph: Graph, folder: Folder, journal: RunJournal, planner: Planning, fence: int, owner: Ownership) -> None:
         self._streams: dict[str, list[DeliveryThread]] = {}
         self.threads: dict[str, DeliveryThread] = {}
         ledger = planner.ledger
@@ -94,6 +95,10 @@ class Deliveries:
         """Deliver up to this commit and end; returns those that took too long."""
         deadline = time.monotonic() + timeout
         return [name for name, thread in self.threads.items() if not thread.stop(at, max(0.0, deadline - time.monotonic()))]
+
+    def join(self, seconds: float) -> list[str]:
+        """After `stop`: wait for the call that each is in; returns the threads that still run."""
+        return join_all(self.threads.values(), seconds)
 
 
 def is_called_here(target: object) -> bool:

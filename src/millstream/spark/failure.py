@@ -32,7 +32,7 @@ class Marked(Exception):
 
 @contextmanager
 def reported(what: str) -> Iterator[None]:
-    """Whatever goes wrong inside is told to the user as one sentence, `what` naming the part for errors that are not ours."""
+    """Whatever goes wrong inside reaches the user as one sentence, `what` naming the part for errors that are not ours."""
     try:
         yield
     except Marked:
@@ -49,7 +49,7 @@ def reported(what: str) -> Iterator[None]:
 
 
 def report_in(text: str) -> Reported | None:
-    """The error that Spark's words carry, if it is one of ours; user code comes before what followed from it."""
+    """The error that Spark's message carries, if it is one of ours; user code comes before what followed from it."""
     found = [msgspec.json.decode(base64.b64decode(mark), type=Reported) for mark in _MARK.findall(text)]
     if not found:
         return None
@@ -95,10 +95,10 @@ _KINDS = {
 
 def kind_of(where: str, error: BaseException) -> Failure:
     """What sort of cause an error is, of a part of a run that is called `where`."""
-    words = full_error(error)
-    if _FULL in words or isinstance(error, MemoryError):
+    text = full_error(error)
+    if _FULL in text or isinstance(error, MemoryError):
         return Failure.RESOURCES
-    report = report_in(words)
+    report = report_in(text)
     name = report.kind if report is not None else getattr(error, "kind", type(error).__name__)
     if name in _KINDS:
         return _KINDS[name]
@@ -106,18 +106,18 @@ def kind_of(where: str, error: BaseException) -> Failure:
         return Failure.FOLDER
     if report is not None or (where.startswith("delivery ") and not isinstance(error, MillstreamError)):
         return Failure.USER_CODE
-    if java_died(error) or (any(sign in words for sign in _GONE) and _PYTHON.search(words)):
+    if java_died(error) or (any(sign in text for sign in _GONE) and _PYTHON.search(text)):
         return Failure.RESOURCES
     return Failure.SPARK
 
 
 def explained(where: str, error: BaseException, checkpoint: Path | None = None) -> str:
-    """An error as a user can understand it: in our own words if Spark's carry them, else as what Spark's words mean.
+    """An error as a user can understand it: our own message if Spark's carries one, else what Spark's means.
 
     `checkpoint` is that of the query that met it: a file in it that is to blame is named.
     """
-    words = full_error(error)
-    report = report_in(words)
+    text = full_error(error)
+    report = report_in(text)
     if report is not None:
         return report.message
     if isinstance(error, MillstreamError):
@@ -128,10 +128,10 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     if isinstance(error, Py4JJavaError):
         lines = [line.removeprefix(": ") for line in lines[1:]]  # the first names a handle of ours
     first = _JAVA_CLASS.sub("", lines[0]) if lines else type(error).__name__
-    if _FULL in words:
+    if _FULL in text:
         return f"{where} stopped: {_FULL}; make room and start again: the run goes on where it was"
-    state = "CANNOT_LOAD_STATE_STORE" in words
-    if any(sign in words for sign in _GONE) and _PYTHON.search(words) and not state:
+    state = "CANNOT_LOAD_STATE_STORE" in text
+    if any(sign in text for sign in _GONE) and _PYTHON.search(text) and not state:
         return (
             f"{where} stopped: a Python process of Spark's died, perhaps killed for lack of memory ({first}); "
             f"nothing is lost: start again, and the run goes on where it was"
@@ -139,7 +139,7 @@ def explained(where: str, error: BaseException, checkpoint: Path | None = None) 
     if came_too_late(error):
         return f"{where} stopped: a Python process of Spark's did not come up in time; the machine may be too busy: start again"
     if checkpoint is not None:
-        named = [Path(found.rstrip(".")) for found in re.findall(rf"{re.escape(str(checkpoint))}/[\w./-]+", words)]
+        named = [Path(found.rstrip(".")) for found in re.findall(rf"{re.escape(str(checkpoint))}/[\w./-]+", text)]
         gone = [file for file in named if not file.name.startswith(".") and not file.exists()]
         for file in (*gone, *damaged_files(checkpoint, state=state)):
             what = "damaged" if file.exists() else "missing"

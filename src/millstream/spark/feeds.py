@@ -5,49 +5,51 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sized
+from functools import partial
 
 import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.lanes import Lanes
+from millstream.core.ledger import Commit, SourceProgress
 from millstream.core.route import Dealer
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, FileSource, Injection, ValueSource
+from millstream.injector import DataFrameSource, FileSource, Injection, Source, ValueSource
 from millstream.journal.names import VALUES, ByThread, prefix_of
 from millstream.journal.segments import SegmentWriter
-from millstream.log.checks import check_injector, checkpoint_of, files_planned
-from millstream.mill.actions import Fed
+from millstream.log.checks import check_injector
 from millstream.mill.driving import wall_clock
 from millstream.sources.dealing import Intake
+from millstream.sources.files import FilesThread, Looker, has_folder, list_of
 from millstream.sources.values import ValuesThread
 from millstream.spark.datasource import InjectorSink
+from millstream.spark.ending import QUERY_TIMEOUT, USER_TIMEOUT, join_all, stop_queries, wait_for
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher, make_active, where
 from millstream.spark.planning import Planning
-from millstream.spark.sources import files_there, frame_of
+from millstream.spark.sources import frame_of
 
 log = logging.getLogger("millstream")
 
 TRIGGER = "200 milliseconds"
-# Of files, unless one has more: lanes run what one batch brought while the next is read, so the first must not be all there is.
-BYTES_PER_BATCH = 16 << 20
 
 
 class Feeds:
-    """For each injector that has not ended: a query, a thread that takes values, or a thread that writes a batch DataFrame."""
+    """For each injector that has not ended: a thread that takes values, one that lists files, or of a DataFrame a query, or a
+    thread that writes it."""
 
     def __init__(self, launcher: Launcher, planner: Planning, settings: Callable[[str], InjectorSettings], *, must_end: bool) -> None:
         self._launcher, self._planner, self._settings, self._must_end = launcher, planner, settings, must_end
         self._injections = launcher.graph.injections
         self.queries: dict[str, StreamingQuery] = {}
-        self._values: dict[str, ValuesThread] = {}
+        self._threads: dict[str, ValuesThread | FilesThread] = {}
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, Exception] = {}
-        self._there: dict[str, set[str]] = {}  # files that a bounded injector has to read
         self._stopped = threading.Event()
+        self._given_up: set[str] = set()  # queries that did not stop in time
+        self._said: set[str] = set()  # inputs of threads that have ended, and were logged so
 
     @property
     def ended(self) -> bool:
@@ -61,78 +63,110 @@ class Feeds:
             if source is None or not source.finished:
                 self._start(name, injection)
             elif isinstance(injection.source, FileSource):
-                self._say_what_came_later(name, injection.source)
+                self._say_what_came_later(injection, source)
+            else:
+                say_what_is_not_read(name, injection.source, source)
+
+    def on_commit(self, commit: Commit) -> None:
+        for thread in list(self._threads.values()):  # another thread starts more of them
+            if isinstance(thread, FilesThread):
+                thread.on_commit(commit)
 
     def look(self) -> None:
         """Once around: has one died, or ended?"""
         self._look_at_threads()
+        self._say_ended()
         for name, query in list(self.queries.items()):
             if query.isActive:
                 continue
             failure = query.exception()
             if failure is not None:
                 self._again(name, failure)
-            elif self._injections[name].source.bounded:
-                self._finish(name)
             else:
-                raise _cut_off(name)
+                raise Died(where(f"inject {name}"), RuntimeError("its query was stopped from outside"), f"inject {name}")
 
-    def drain(self) -> None:
-        """Take in what the sources have now; those that can go on later are not ended."""
+    def drain(self, look: Callable[[], None]) -> None:
+        """Take in what the sources have now; those that can go on later are not ended. An iterable has what it has given.
+
+        It takes as long as they have something, and `look` is called meanwhile: lanes that are lost come back by it, and what
+        it raises ends the wait.
+        """
         for name in list(self.queries):
-            self._end(name)
-        for thread in self._wholes.values():
-            thread.join()
-        for values in self._values.values():
-            values.finish()
-        for values in self._values.values():
-            while values.is_alive() and not self._planner.ended.is_set():  # it waits for room, and lanes make some
-                values.join(0.2)
+            wait_for(partial(self._end, name), name=f"millstream drains {name}", look=look)
+        for reads in self._threads.values():
+            reads.finish()
+        waiting = [*self._wholes.values(), *self._threads.values()]
+        while any(thread.is_alive() for thread in waiting):  # they wait for room, and lanes make some
+            join_all(waiting, 0.2)
+            look()
         self._look_at_threads()
 
     def stop(self) -> None:
-        """Whatever is not read yet is read by the next run."""
+        """Whatever is not read yet is read by the next run. What does not stop in time is given up, with a warning."""
         self._stopped.set()
-        for values in self._values.values():
-            values.stop()
-        for query in list(self.queries.values()):
-            query.stop()
+        self._say_ended()
+        for reads in self._threads.values():
+            reads.stop()
+        for name, thread in self._wholes.items():
+            if thread.is_alive():
+                self._launcher.spark.sparkContext.cancelJobsWithTag(self._launcher.called(f"inject {name}"))
+        late = stop_queries({name: query for name, query in self.queries.items() if name not in self._given_up}, QUERY_TIMEOUT)
+        self._given_up.update(late)
+        for name in late:
+            log.warning(
+                "gave up on injector %r: Spark is in a batch of it, and did not stop it within %.0f s; the next run reads it again",
+                name,
+                QUERY_TIMEOUT,
+            )
+
+    def join(self, seconds: float) -> list[str]:
+        """After `stop`: wait for the threads of inputs; returns those that still run. An iterable may be silent for ever."""
+        takers = [reads.join_taker(USER_TIMEOUT) for reads in self._threads.values() if isinstance(reads, ValuesThread)]
+        return [*filter(None, takers), *join_all([*self._threads.values(), *self._wholes.values()], seconds)]
 
     def _start(self, name: str, injection: Injection) -> None:
         launcher, source = self._launcher, injection.source
         if isinstance(source, ValueSource):
             self._start_values(name, injection, source)
             return
-        if isinstance(source, FileSource) and source.bounded:
-            self._there[name] = files_there(source)
-        frame = frame_of(launcher.spark, injection, most=min(BYTES_PER_BATCH, launcher.options.max_bytes_per_epoch))
+        if isinstance(source, FileSource):
+            self._refuse_endless(name, ends=source.bounded)
+            known, most = self._planner.ledger.sources.get(name), launcher.options.max_bytes_per_epoch
+            offer, feed = self._planner.offer, self._planner.feed
+            self._threads[name] = FilesThread(injection, launcher.folder.inputs, known, offer=offer, feed=feed, most=most)
+            self._threads[name].start()
+            return
+        frame = frame_of(launcher.spark, injection)
         options = {"settings": msgspec.json.encode(self._settings(name)).decode()}
-        if isinstance(source, DataFrameSource) and not frame.isStreaming:
+        if not frame.isStreaming:
             self._start_whole(name, lambda: frame.write.format(InjectorSink.name()).mode("append").options(**options).save())
             return
-        if self._must_end and not source.bounded:
+        self._refuse_endless(name, ends=False)
+        check_injector(launcher.folder, name, self._taken(name))  # only now is it known to be a streaming one
+        query = f"inject {name}"
+        writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(launcher.called(query))
+        writer = writer.option("checkpointLocation", f"file://{launcher.folder.checkpoint(query)}").trigger(processingTime=TRIGGER)
+        self.queries[name] = launcher.launch(query, writer.start)
+
+    def _refuse_endless(self, name: str, *, ends: bool) -> None:
+        if self._must_end and not ends:
             raise TopologyError(
                 f"injector {name!r} never ends, so the run would never be drained; "
                 "give it a bounded source, such as ms.files(..., bounded=True), or stop it yourself"
             )
-        if isinstance(source, DataFrameSource):  # only now is it known to be a streaming one
-            check_injector(launcher.folder, name, self._taken(name), files=False)
-        query = f"inject {name}"
-        writer = frame.writeStream.format(InjectorSink.name()).options(**options).queryName(launcher.called(query))
-        writer = writer.option("checkpointLocation", f"file://{launcher.folder.checkpoint(query)}")
-        writer = writer.trigger(availableNow=True) if source.bounded else writer.trigger(processingTime=TRIGGER)
-        self.queries[name] = launcher.launch(query, writer.start)
 
-    def _say_what_came_later(self, name: str, source: FileSource[object]) -> None:
+    def _say_what_came_later(self, injection: Injection, source: SourceProgress) -> None:
         """An input that has ended stays ended: its low watermark is +∞, and whatever came now would be late for ever."""
-        later = files_there(source) - files_planned(self._launcher.folder.checkpoint(f"inject {name}"))
-        if later:
+        listed, _ = list_of(self._launcher.folder.inputs, injection, source)
+        if not has_folder(injection):
+            return
+        if later := Looker(injection).look(listed.knows):
             log.warning(
                 "injector %r has ended, and %d files that came since are not read, such as %s; inject them under another name, "
                 "or leave out bounded=True in a new folder",
-                name,
+                injection.name,
                 len(later),
-                min(later),
+                later[0].path,
             )
 
     def _start_values(self, name: str, injection: Injection, source: ValueSource[object]) -> None:
@@ -149,7 +183,7 @@ class Feeds:
             room=planner.room.wait,
             clock=wall_clock,
         )
-        self._values[name] = values
+        self._threads[name] = values
         values.start()
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
@@ -159,10 +193,12 @@ class Feeds:
             try:
                 if self._taken(name) < 0 and self._planner.notes.next(name, -1) is None:
                     make_active(self._launcher.spark)
+                    self._launcher.spark.sparkContext.addJobTag(self._launcher.called(f"inject {name}"))
                     save()
                 self._planner.take_notes(name)
             except Exception as error:
-                self._broken[name] = error  # found by the next look: a thread has nobody to raise to
+                if not self._stopped.is_set():  # what was cancelled is read by the next run
+                    self._broken[name] = error  # found by the next look: a thread has nobody to raise to
 
         thread = self._wholes[name] = threading.Thread(target=work, name=f"millstream injects {name}", daemon=True)
         thread.start()
@@ -174,9 +210,17 @@ class Feeds:
     def _look_at_threads(self) -> None:
         for name, error in self._broken.items():
             raise Died(where(f"inject {name}"), error) from error
-        for name, values in self._values.items():
-            if values.error is not None:
-                raise Died(where(f"inject {name}"), values.error) from values.error
+        for name, reads in self._threads.items():
+            if reads.error is not None:
+                raise Died(where(f"inject {name}"), reads.error) from reads.error
+
+    def _say_ended(self) -> None:
+        """Of those that a thread brings in, a commit says so."""
+        for name in (*self._threads, *self._wholes):
+            source = self._planner.ledger.sources.get(name)
+            if source is not None and source.finished and name not in self._said:
+                self._said.add(name)
+                log.info("injector %r has ended: all of its input is read", name)
 
     def _end(self, name: str) -> None:
         """Let a query take in what is there now, and stop it."""
@@ -184,38 +228,31 @@ class Feeds:
         while not done:
             query = self.queries[name]
             try:
-                if self._injections[name].source.bounded:
-                    query.awaitTermination()
-                else:
-                    query.processAllAvailable()
-                    query.stop()
+                query.processAllAvailable()
+                query.stop()
                 done = True
             except StreamingQueryException as error:
                 self._again(name, error)
         self._planner.take_notes(name)
-        if self._injections[name].source.bounded and not self._stopped.is_set():
-            self._finish(name)  # a query that is stopped meanwhile comes to its end as if it had read all
 
     def _again(self, name: str, error: BaseException) -> None:
         self.queries[name] = self._launcher.again(f"inject {name}", self.queries[name], error)
 
-    def _finish(self, name: str) -> None:
-        """There will never be more: its low watermark is +∞ now."""
-        if name in self._there:
-            self._check_read(name)
-        self._planner.take_notes(name)
-        self._planner.feed(Fed(name, [], {}, finished=True))
-        log.info("injector %r has ended: all of its input is read", name)
-        del self.queries[name]
 
-    def _check_read(self, name: str) -> None:
-        """Spark's words for a query that has read all and for one that somebody stopped are the same: what it has planned must
-        be done, and be all that was there."""
-        checkpoint = checkpoint_of(self._launcher.folder, f"inject {name}")
-        unplanned = self._there[name] - files_planned(checkpoint.path)
-        if checkpoint.done < checkpoint.planned or any(Path(file).exists() for file in unplanned):
-            raise _cut_off(name)
-
-
-def _cut_off(name: str) -> Died:
-    return Died(where(f"inject {name}"), RuntimeError("its query was stopped from outside"), f"inject {name}")
+def say_what_is_not_read(name: str, source: Source[object], known: SourceProgress) -> None:
+    """An input that has ended stays ended, whatever it is given now: its low watermark is +∞, so all of it would be late."""
+    if isinstance(source, DataFrameSource):
+        log.warning(
+            "injector %r has ended with %d records, and its DataFrame is not read again; inject what it may have more under another name",
+            name,
+            known.injected,
+        )
+    elif isinstance(source, ValueSource) and isinstance(source.values, Sized) and len(source.values) > known.position:
+        log.warning(
+            "injector %r has ended after %d values, and the %d that it has more now are not taken; inject them under another name",
+            name,
+            known.position,
+            len(source.values) - known.position,
+        )
+    else:
+        log.info("injector %r has ended, and is asked for nothing more", name)

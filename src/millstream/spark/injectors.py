@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from millstream.core.extract import EARLIEST, OTHER_UNITS
+from millstream.core.extract import believable
 from millstream.core.lanes import Lanes
 from millstream.core.parts import NO_LANE, RECORDS_PER_PART, Columns, Frame
 from millstream.core.route import Dealer
+from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder
 from millstream.journal.disk import LocalDisk
 from millstream.journal.names import ByTask, prefix_of
@@ -29,10 +30,10 @@ from millstream.journal.segments import SegmentWriter
 from millstream.log.folder import sync_folder
 from millstream.mill.channel import connect
 from millstream.mill.messages import Noted, encode_message
-from millstream.sources.dealing import Intake, Taken
+from millstream.sources.dealing import SHOWN, Intake, Taken
 from millstream.spark.failure import reported
 from millstream.spark.ship import unpack
-from millstream.timestamp import Timestamp
+from millstream.timestamp import Duration, Timestamp, describe
 
 
 class InjectorSettings(msgspec.Struct, frozen=True):
@@ -133,7 +134,7 @@ def _now() -> Timestamp:
 
 def _write(settings: InjectorSettings, batches: Iterator[pa.RecordBatch], batch: int, task: int) -> Injected:
     with reported(f"injector {settings.injector!r}"):
-        work = _Work(settings, batch, task)
+        work = TaskWork(settings, batch, task, now=_now())
         for some in batches:
             work.take(some)
         return work.finish()
@@ -146,16 +147,16 @@ def _intake(packed: str, injector: str, buckets: int, lanes: int) -> Intake:
     return Intake(graph.injections[injector], Dealer(graph, Lanes(buckets, lanes)))
 
 
-class _Work:
+class TaskWork:
     """What one task does with its share of a batch."""
 
-    def __init__(self, settings: InjectorSettings, batch: int, task: int) -> None:
+    def __init__(self, settings: InjectorSettings, batch: int, task: int, *, now: Timestamp) -> None:
         self._injection = injection = unpack(settings.graph).injections[settings.injector]
         self._batch, self._number = batch, task << 40
         self._intake = _intake(settings.graph, injection.name, settings.buckets, settings.lanes)
         prefix = prefix_of(ByTask(injection.name, batch))
         self._writer = SegmentWriter(LocalDisk(settings.journal), prefix, lambda: uuid.uuid4().hex)
-        self._now = _now()
+        self._now = now
         self._waiting, self._letters = Columns(), Columns()
         self._left = Injected()
         functions = callable(injection.key) or callable(injection.timestamp) or callable(injection.partition)
@@ -195,7 +196,8 @@ class _Work:
             whole = set(range(len(texts))).difference(blank)
             texts = [texts[n] for n in sorted(whole)]
             columns = None if columns is None else [columns[n] for n in sorted(whole)]
-        taken = self._intake.read(self._number, texts, now=self._now, major=self._batch, columns=columns)
+        numbers = range(self._number, self._number + len(texts))
+        taken = self._intake.read(numbers, texts, now=self._now, major=self._batch, columns=columns)
         self._number += len(texts)
         _extend(self._waiting, taken.records)
         _extend(self._letters, taken.letters)
@@ -203,20 +205,11 @@ class _Work:
 
     def _take_columns(self, batch: pa.RecordBatch) -> None:
         """No Python for each record: key and timestamp are columns."""
-        timestamp = batch.column("_timestamp")
-        limit = int(self._now + self._injection.ahead)
-        good = pc.and_(
-            pc.and_(pc.is_valid(batch.column("_key")), pc.is_valid(timestamp)),
-            pc.and_(pc.less_equal(timestamp, limit), pc.greater_equal(timestamp, int(EARLIEST))),
-        )
-        if "_partition" in batch.schema.names:
-            good = pc.and_(good, pc.is_valid(batch.column("_partition")))
-        unit = pc.or_(pc.less(timestamp, OTHER_UNITS.start), pc.greater_equal(timestamp, OTHER_UNITS.stop))
-        good = pc.fill_null(pc.and_(good, unit), False)
+        good = are_good(batch, ahead=self._injection.ahead, now=self._now)
         if pc.sum(good).as_py() != batch.num_rows:
-            self._take_values(batch.filter(pc.invert(good)))  # told by the same checks as a record that goes through Python
+            self._refuse(batch.filter(pc.invert(good)))
             batch = batch.filter(good)
-            timestamp = batch.column("_timestamp")
+        timestamp = batch.column("_timestamp")
         if batch.num_rows == 0:
             return
         assert isinstance(self._injection.low_watermark, BoundedDisorder)
@@ -230,10 +223,34 @@ class _Work:
         self._number += batch.num_rows
         _extend(self._waiting, Columns(batch.column("_key").to_pylist(), values, timestamp.to_pylist(), numbers))
 
+    def _refuse(self, bad: pa.RecordBatch) -> None:
+        """Have the extractor say what is wrong with each of these rows; one that it takes is one of which nobody knows what it is."""
+        before = len(self._waiting)
+        self._take_values(bad)
+        if len(self._waiting) == before:
+            return
+        waiting, name = self._waiting, self._injection.name
+        shown = waiting.values[before].decode(errors="replace")
+        raise MillstreamError(
+            f"injector {name!r}: the columns of {len(waiting) - before} of its values were found wrong, and the values themselves right, "
+            f"such as {shown[:SHOWN]} with key {waiting.keys[before]!r} at {describe(waiting.timestamps[before])}. "
+            "That is a fault of Millstream's: please report it. Until it is fixed, give functions of the value as key= and timestamp="
+        )
+
     def _hear(self, complete: dict[str, Timestamp]) -> None:
         marks = self._left.marks
         for partition, upto in complete.items():
             marks[partition] = max(upto, marks.get(partition, upto))
+
+
+def are_good(batch: pa.RecordBatch, *, ahead: Duration, now: Timestamp) -> pa.Array:
+    """Which rows `Extractor.extract` takes, by their columns alone."""
+    timestamp = batch.column("_timestamp")
+    within = [pc.and_(pc.greater_equal(timestamp, some.start), pc.less(timestamp, some.stop)) for some in believable(ahead=ahead, now=now)]
+    good = pc.and_(pc.is_valid(batch.column("_key")), functools.reduce(pc.or_, within))
+    if "_partition" in batch.schema.names:
+        good = pc.and_(good, pc.is_valid(batch.column("_partition")))
+    return pc.fill_null(good, False)
 
 
 def _extend(columns: Columns, more: Columns) -> None:

@@ -28,6 +28,7 @@ from millstream.mill.channel import connect
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
 from millstream.mill.serving import serve
+from millstream.sources.reading import RangesReader
 from millstream.spark.failure import reported
 from millstream.spark.ship import unpack
 
@@ -46,6 +47,7 @@ class LaneSettings(msgspec.Struct, frozen=True):
     secret: str
     graph: str
     memory: int
+    records_at_once: int  # that are read of a source
 
 
 class SparkStore:
@@ -112,8 +114,9 @@ def _new_lane(settings: LaneSettings, store: SparkStore) -> Lane:
     disk = LocalDisk(Path(settings.journal))
     writer = SegmentWriter(disk, prefix_of(ByLane(settings.number)), lambda: uuid.uuid4().hex[:12])
     held = Held(store, memory=settings.memory)
-    lanes = Lanes(settings.buckets, settings.lanes)
-    return Lane(unpack(settings.graph), settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep))
+    lanes, graph = Lanes(settings.buckets, settings.lanes), unpack(settings.graph)
+    ranges = RangesReader(graph, lanes, at_once=settings.records_at_once)
+    return Lane(graph, settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep), ranges.read)
 
 
 def start_lane(spark: SparkSession, settings: LaneSettings, *, name: str, checkpoint: Path, workers: str) -> StreamingQuery:

@@ -10,11 +10,13 @@ import uuid
 from collections import deque
 from collections.abc import Collection
 
+import msgspec
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import Graph
-from millstream.core.ledger import Commit, Ledger, Source
+from millstream.core.ledger import Commit, Ledger, SourceProgress
 from millstream.errors import Fenced
+from millstream.injector import FileSource
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.notes import Notes
@@ -22,15 +24,17 @@ from millstream.journal.opening import claim, open_ledger, sync_newest
 from millstream.log.checks import check_lane, check_noted, check_segments
 from millstream.log.folder import Folder, Pinned
 from millstream.mill.actions import Moment, Settings
-from millstream.mill.beginning import plant_of, rows_to_redo
+from millstream.mill.beginning import check_holds, first_commit, plant_of, rows_to_redo
 from millstream.mill.driving import Ended, wall_clock
 from millstream.mill.messages import Redo
-from millstream.mill.planner import first_commit
+from millstream.sources.files import Looker, list_of
+from millstream.sources.same import check_same, sources_of
+from millstream.spark.ending import QUERY_TIMEOUT, stop_queries
 from millstream.spark.lanes import LaneSettings, start_lane
 from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
-from millstream.targets.checks import Ends, check_writable
+from millstream.targets.checks import Ends, check_targets
 from millstream.targets.steps import forget_steps
 from millstream.timestamp import SECOND, Timestamp
 
@@ -45,12 +49,12 @@ _places: set[int] = set()
 _placing = threading.Lock()
 
 
-class Journal:
+class RunJournal:
     """The journal of a folder, from the side of a run that starts: first checked, then claimed."""
 
     def __init__(self, folder: Folder, graph: Graph, pinned: Pinned, *, anew: Collection[str] = ()) -> None:
         """`anew` are deliveries that begin once more, with all that the log holds."""
-        self._folder, self._graph, self._pinned, self._anew = folder, graph, pinned, anew
+        self._folder, self._graph, self.pinned, self._anew = folder, graph, pinned, anew
         self.disk = LocalDisk(folder.journal)
         self.commits = Commits(self.disk)
         self.notes = Notes(self.disk)
@@ -61,16 +65,22 @@ class Journal:
             return self._check()
 
     def _check(self) -> Ledger:
-        check_writable(self._graph.deliveries)
+        check_targets(self._folder, self._graph, self.pinned.id, anew=self._anew)
         self.commits.make_folders()
         ends = Ends.of(self._folder, self._graph)
         ledger = open_ledger(self.commits)
-        for lane in range(self._pinned.lanes):
+        check_holds(self._graph, ledger)
+        check_same(self._graph.injections, ledger)
+        for lane in range(self.pinned.lanes):
             check_lane(self._folder, lane, ledger)
         check_segments(self.commits, ledger, [redo for of_lane in self.redo(ledger).values() for redo in of_lane])
-        for name in self._graph.injections:
-            source = ledger.sources.get(name, Source())
-            if not source.finished:
+        for name, injection in self._graph.injections.items():
+            source = ledger.sources.get(name, SourceProgress())
+            if isinstance(injection.source, FileSource):
+                list_of(self._folder.inputs, injection, source)
+                if not source.finished:
+                    Looker(injection)
+            elif not source.finished:
                 check_noted(self._folder, name, source.batch, self.notes)
         ends.check(self._folder, self._graph, ledger, anew=self._anew)
         sync_newest(self.commits, ledger)
@@ -80,23 +90,24 @@ class Journal:
         """The first commit of a new fence: from here on an older run can change nothing (rules 1 and 2)."""
         for name in self._anew:  # first: were this left out by a crash, the delivery would go on where it was
             forget_steps(self._folder.delivery(name))
-        outline, plant = self._graph.outline, plant_of(self._graph.outline, buckets=self._pinned.buckets, lanes=self._pinned.lanes)
+        outline, plant = self._graph.outline, plant_of(self._graph.outline, buckets=self.pinned.buckets, lanes=self.pinned.lanes)
 
         def make(ledger: Ledger) -> Commit:
             at = Moment(now, time.monotonic())
-            return first_commit(outline, ledger, fence=ledger.fence + 1, plant=plant, id_=uuid.uuid4().hex, at=at, anew=self._anew)
+            said = msgspec.structs.replace(plant, sources=sources_of(self._graph.injections, ledger))
+            return first_commit(outline, ledger, fence=ledger.fence + 1, plant=said, id_=uuid.uuid4().hex, at=at, anew=self._anew)
 
         return claim(self.commits, make)
 
     def redo(self, ledger: Ledger) -> dict[int, list[Redo]]:
         """For each lane, the changed rows that no checkpoint has for sure."""
-        return rows_to_redo(self.commits, ledger, lanes=self._pinned.lanes)
+        return rows_to_redo(self.commits, ledger, lanes=self.pinned.lanes)
 
 
 class Milling:
     """Planner and lanes."""
 
-    def __init__(self, launcher: Launcher, journal: Journal, *, host: str | None, clock: Timestamp | None = None) -> None:
+    def __init__(self, launcher: Launcher, journal: RunJournal, *, host: str | None, clock: Timestamp | None = None) -> None:
         """With `clock` the planner has no clock but this one, as `planner.set_clock` sets it."""
         self._launcher = launcher
         self.journal = journal
@@ -146,9 +157,12 @@ class Milling:
             return
         self._closing.set()
         self.planner.end()
-        for query in self._queries.values():
-            query.stop()
-        _places.discard(self._place)
+        try:
+            late = stop_queries({f"lane {lane}": query for lane, query in self._queries.items()}, QUERY_TIMEOUT)
+        finally:
+            _places.discard(self._place)
+        if late:
+            log.warning("gave up on %s: Spark has not stopped what it runs there within %.0f s", ", ".join(late), QUERY_TIMEOUT)
 
     def _start(self, lane: int) -> StreamingQuery:
         query = f"lane {lane}"
@@ -163,6 +177,7 @@ class Milling:
             secret=self.planner.secret.hex(),
             graph=launcher.packed,
             memory=launcher.options.lane_memory,
+            records_at_once=launcher.options.max_records_per_epoch,
         )
         checkpoint, workers = launcher.folder.checkpoint(query), f"{self._place} {lane}"
         name = launcher.called(query)

@@ -1,4 +1,4 @@
-"""What a run may be told."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Until(enum.Enum):
 
 DRAINED = Until.DRAINED
 NO_LINGER = Duration(0)
+MOST_BUCKETS = 1 << 16  # each costs a little in every commit; a record's id has room for some more
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run may be told; the defaults suit a laptop.
+    """The settings of a run; the defaults suit a laptop.
 
     `buckets` and `lanes` are fixed when a folder is first used; None takes what is fixed, at first 16 and the number of cores.
     """
@@ -43,8 +44,10 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("buckets", "lanes"):
             asked = getattr(self, name)
-            if asked is not None and (type(asked) is not int or asked < 1):
-                raise TopologyError(f"Options({name}={asked!r}): give a whole number, at least 1, or leave it out")
+            if asked is not None and (type(asked) is not int or not 1 <= asked <= MOST_BUCKETS):
+                raise TopologyError(
+                    f"Options({name}={asked!r}): give a whole number, at least 1 and at most {MOST_BUCKETS}, or leave it out"
+                )
         if self.buckets is not None and self.lanes is not None and self.buckets < self.lanes:
             raise TopologyError(
                 f"Options(buckets={self.buckets}, lanes={self.lanes}): a lane carries a bucket at least; give more buckets, or fewer lanes"

@@ -17,8 +17,8 @@ from millstream.errors import FolderBusy, LogError
 from millstream.log.folder import Folder, Pinned, read_json, write_json
 from millstream.log.status import is_held
 
-TRIES = 5
-PASSING = 20.0  # seconds that the JVM of a driver that was killed may take to follow it
+MAX_TRIES = 5
+LOCK_TIMEOUT = 20.0  # seconds that the JVM of a driver that was killed may take to follow it
 
 # The locks of this process. A process that closes a file gives up all its locks on it, so the file of a folder that
 # is held here must not even be opened.
@@ -34,7 +34,7 @@ class Owner(msgspec.Struct):
 
 def refuse_if_held(folder: Folder) -> None:
     """What the lock will say, before Spark is started for it. The JVM of a driver that is dead is waited for."""
-    deadline = time.monotonic() + PASSING
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while is_held(folder):
         if _owner_lives(folder) or time.monotonic() > deadline:
             raise FolderBusy(_busy(folder))
@@ -63,12 +63,12 @@ class Lock:
     """Held as long as the JVM lives, however it dies."""
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
-        self._path = str(folder.lock)
+        self._path = str(folder.lock.resolve())  # however the folder is called
         if self._path in _held:
             raise FolderBusy(_busy(folder))
         jvm: Any = spark.sparkContext._jvm
         self._file = jvm.java.io.RandomAccessFile(str(folder.lock), "rw")
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 self._lock = self._file.getChannel().tryLock()
             except Py4JJavaError as error:

@@ -26,8 +26,10 @@ from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import Ended
+from millstream.mill.messages import Range
 from millstream.mill.noted import NoteTaker
 from millstream.spark.beside import start_process, wait_or_kill
+from millstream.spark.ending import join_all
 from millstream.timestamp import Timestamp
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class Planning:
         self._answered = threading.Condition()
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
+        self._threads: list[threading.Thread] = []  # that hear it, or take notes for it
         self.process = start_process("millstream.mill", theirs)
         self._closing = False
 
@@ -91,13 +94,17 @@ class Planning:
 
     def start(self) -> None:
         """Hear it, from now on: `watchers` are complete."""
-        threading.Thread(target=self._hear, name="millstream hears the planner", daemon=True).start()
+        self._begin(threading.Thread(target=self._hear, name="millstream hears the planner", daemon=True))
 
     # What is said to it.
 
     def feed(self, fed: Fed) -> None:
         """A source brings something."""
         self._send(said.Feed(fed))
+
+    def offer(self, ranges: list[Range]) -> None:
+        """A source has something for lanes to read."""
+        self._send(said.Offer(ranges))
 
     def logged(self, upto: int) -> None:
         self._send(said.Logged(upto))
@@ -107,14 +114,15 @@ class Planning:
 
     def stop(self) -> None:
         """Commit the open epoch and checkpoint every lane; it is done when `STOPPED` is true."""
-        self._send(said.Stop())
+        self._send(said.StopRun())
 
     def close(self) -> None:
         """The last commit; then lanes are sent away. Returns when both are done."""
-        self._send(said.Close())
+        self._send(said.CloseRun())
         self.ask(Question.NOTHING)
 
     def set_clock(self, now: Timestamp) -> None:
+        """Move the clock that `begin` was given."""
         self._send(said.SetClock(now))
 
     def ask(self, question: Question, timeout: float = 60.0) -> object:
@@ -146,6 +154,14 @@ class Planning:
         if self.address.startswith("unix:"):  # one that was killed leaves its socket
             shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)
 
+    def join(self, seconds: float) -> list[str]:
+        """After `end`: wait for the threads that heard it; returns those that still run."""
+        return join_all(list(self._threads), seconds)
+
+    def _begin(self, thread: threading.Thread) -> None:
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+        thread.start()
+
     # What it says.
 
     def _hear(self) -> None:
@@ -173,13 +189,17 @@ class Planning:
             case said.Room(is_there):
                 self.room.set() if is_there else self.room.clear()
             case said.NotesLeft(number, injector):
-                threading.Thread(target=self._take_notes, args=(number, injector), name="millstream takes notes", daemon=True).start()
+                self._begin(
+                    threading.Thread(
+                        target=self._take_notes, args=(number, injector), name=f"millstream takes notes of {injector}", daemon=True
+                    )
+                )
             case said.Answer(number, value):
                 with self._answered:
                     self._answers[number] = value
                     self._answered.notify_all()
-            case said.Warned(text):
-                log.warning(text)
+            case said.Warned(text, level):
+                log.log(level, text)
             case said.HasEnded(kind, text, error):
                 self._over(pickle.loads(error) if error else Ended(kind, text))  # noqa: S301  (from the process that this one started)
 

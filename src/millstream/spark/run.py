@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -15,23 +16,23 @@ from pyspark.sql import SparkSession
 from millstream import arguments
 from millstream.core.graph import compile_topology
 from millstream.errors import Failure, Fenced, LogError, RunFailed, TopologyError
-from millstream.injector import FileSource
 from millstream.journal.ownership import Ownership
-from millstream.log.checks import check_injector
 from millstream.log.folder import Folder
+from millstream.log.moving import settle
 from millstream.log.status import Status, status_from, status_of
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import wall_clock
 from millstream.spark.datasource import SOURCES
+from millstream.spark.ending import JOIN_TIMEOUT, join_all
 from millstream.spark.ends import Deliveries
 from millstream.spark.failure import explained, full_error, kind_of
 from millstream.spark.feeds import Feeds
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher
-from millstream.spark.milling import Journal, Milling
+from millstream.spark.milling import Milling, RunJournal
 from millstream.spark.options import DRAINED, Options, Until, agree
 from millstream.spark.owner import Lock, own, pin, refuse_if_held
-from millstream.spark.session import cores, session_for
+from millstream.spark.session import channel_host, lanes_for, session_for
 from millstream.spark.ship import pack
 from millstream.spark.writing import Writer
 from millstream.topology import Topology
@@ -68,7 +69,9 @@ class Run:
         self._ended = threading.Event()
         self._halting = threading.Event()  # stop() or drain() has taken over from the watcher
         self._closing = threading.Event()
+        self._ending = threading.Lock()
         self._looking = threading.Lock()
+        self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
         pinned = self._folder.open()
         if pinned is not None and pinned.topology != self._graph.name:
             raise LogError(
@@ -88,28 +91,30 @@ class Run:
             agree(pinned, options)
             self._pinned = pinned
             self._launcher = Launcher(self._spark, self._folder, self._graph, pack(self._graph), pinned, options)
-            journal = Journal(self._folder, self._graph, pinned, anew=deliver_anew)
+            journal = RunJournal(self._folder, self._graph, pinned, anew=deliver_anew)
             ledger = journal.check()
-            for name, injection in self._graph.injections.items():
-                source = ledger.sources.get(name)
-                if isinstance(injection.source, FileSource) and (source is None or not source.finished):
-                    check_injector(self._folder, name, -1 if source is None else source.batch, files=True)
+            if pinned.at != str(self._folder.path):
+                settle(self._folder, pinned)
             self._mill = Milling(self._launcher, journal, host=channel_host(self._spark))
+            undo.callback(self._mill.planner.join, JOIN_TIMEOUT)
             undo.callback(_if_java_lives, self._mill.close)
             own(self._folder, self._mill.fence)
             planner = self._mill.planner
             self._owner = Ownership(journal.commits, self._mill.fence, lambda: planner.ledger.number)
             self._deliveries = Deliveries(self._graph, self._folder, journal, planner, self._mill.fence, self._owner)
+            undo.callback(self._deliveries.join, JOIN_TIMEOUT)
+            undo.callback(self._deliveries.stop, 0, 0.0)
             self._writer = Writer(self._graph, self._folder, journal, planner, options, self._mill.fence)
+            undo.callback(self._writer.join, JOIN_TIMEOUT)
             undo.callback(self._writer.end)
-            planner.watchers += [self._deliveries.on_commit, self._writer.on_commit]
             self._feeds = Feeds(self._launcher, planner, self._injector_settings, must_end=until is DRAINED)
+            planner.watchers += [self._deliveries.on_commit, self._writer.on_commit, self._feeds.on_commit]
+            undo.callback(self._feeds.join, JOIN_TIMEOUT)
             undo.callback(_if_java_lives, self._feeds.stop)
             with self._launcher.settings():
                 self._start()
             undo.pop_all()
         log.info("topology %r runs on %s from epoch %d on, %d lanes", self._graph.name, self._folder.path, ledger.number, pinned.lanes)
-        self._watcher = threading.Thread(target=self._watch, name="millstream watches", daemon=True)
         self._watcher.start()
 
     # What a user calls.
@@ -131,11 +136,19 @@ class Run:
         return found
 
     def stop(self) -> None:
-        """Commit the open epoch, checkpoint every lane, deliver what is committed, and stop. A later run goes on from there."""
+        """Commit the open epoch, checkpoint every lane, deliver what is committed, and stop. A later run goes on from there.
+
+        No source is waited for. What takes too long (a query 30 seconds, lanes, log and deliveries two minutes each) is given up,
+        with a warning that names it, and left to the next run.
+        """
         self._halt("stopping", self._stop_inputs)
 
     def drain(self) -> None:
-        """Take in what the sources have now, mill and deliver it all, then stop. Unbounded inputs are not ended: they can go on later."""
+        """Take in what the sources have now, mill and deliver it all, then stop. Unbounded inputs are not ended: they can go on later.
+
+        It waits for as long as that takes: for files and streaming DataFrames up to what they had when it was called, for all of
+        a bounded one and of a batch DataFrame, and for the values that an iterable has given; one that is silent is not waited for.
+        """
         self._halt("draining", self._drain_inputs)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -243,14 +256,15 @@ class Run:
         self._feeds.stop()
 
     def _drain_inputs(self) -> None:
-        self._feeds.drain()
+        self._feeds.drain(self._look_for_failures)
         self._wait_for(lambda: bool(self._mill.planner.ask(Question.IDLE)) and self._is_delivered(), None)
 
     def _finish(self) -> None:
         """Checkpoints of every lane, then log and deliveries up to the last commit, then the last commit of all."""
         planner = self._mill.planner
         planner.stop()
-        self._wait_for(lambda: bool(planner.ask(Question.STOPPED)), STOP_TIMEOUT)
+        if not self._wait_for(lambda: bool(planner.ask(Question.STOPPED)), STOP_TIMEOUT):
+            log.warning("gave up on lanes: not all were saved within %.0f s; the next run redoes what is not", STOP_TIMEOUT)
         newest = planner.ledger.number
         late = [*self._deliveries.stop(newest, STOP_TIMEOUT), *self._writer.stop(newest, STOP_TIMEOUT)]
         self._look_for_failures()
@@ -258,16 +272,17 @@ class Run:
         if late:
             log.warning("%s did not get all that is committed within %.0f s; the next run goes on there", ", ".join(late), STOP_TIMEOUT)
 
-    def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> None:
-        """Until it holds, or the time is over."""
+    def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> bool:
+        """Until it holds; False if the time is over first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         pause = 0.01
         while not condition():
             self._look_for_failures()
             if deadline is not None and time.monotonic() > deadline:
-                return
+                return False
             self._mill.planner.ended.wait(pause)
             pause = min(2 * pause, WATCH_INTERVAL)
+        return True
 
     def _fail(self, died: Died) -> None:
         if self._failure is None:
@@ -277,9 +292,12 @@ class Run:
     def _failed(self, died: Died) -> RunFailed:
         log = None if self._spark_log is None else str(self._spark_log)
         if self._was_overtaken(died):
-            cause = f"a newer run owns {self._folder.path}; this one stops"
-            return RunFailed(cause, full_error(died.error), log, Failure.OVERTAKEN)
-        return RunFailed(cause_of(died, self._folder), full_error(died.error), log, kind_of(died.where, died.error))
+            cause, kind = f"a newer run owns {self._folder.path}; this one stops", Failure.OVERTAKEN
+        else:
+            cause, kind = cause_of(died, self._folder), kind_of(died.where, died.error)
+        failure = RunFailed(cause, full_error(died.error), log, kind)
+        failure.__cause__ = died.error
+        return failure
 
     def _was_overtaken(self, died: Died) -> bool:
         """What a newer run has removed is missing to this one: only an owner blames the disk, whoever met it (rule 12)."""
@@ -291,17 +309,19 @@ class Run:
             return False
 
     def _end(self) -> None:
-        if self._ended.is_set():
+        """Only once: whoever comes later waits until it is done, but for the watcher, which is waited for."""
+        if not self._ending.acquire(blocking=False):
+            if threading.current_thread() is not self._watcher:
+                self._ended.wait()
             return
         self._closing.set()
+        deliveries = partial(self._deliveries.stop, 0, 0.0)
         try:
-            self._feeds.stop()
-            self._deliveries.stop(0, 0.0)
-            self._writer.end()
-            self._mill.close()
-            self._lock.release()
-        except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it
-            self._failure = self._failure or self._failed(Died("the end of the run", error))
+            for deed in (self._feeds.stop, deliveries, self._writer.end, self._mill.close, self._join, self._lock.release):
+                try:
+                    deed()
+                except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it; the rest ends here
+                    self._failure = self._failure or self._failed(Died("the end of the run", error))
         finally:
             epoch = self._mill.planner.ledger.number
             if self._failure is None:
@@ -309,6 +329,16 @@ class Run:
             else:
                 log.info("topology %r on %s failed after epoch %d: %s", self._graph.name, self._folder.path, epoch, self._failure)
             self._ended.set()
+
+    def _join(self) -> None:
+        """Before the lock goes: the next run on the folder is to meet no thread of this one."""
+        late = [*self._feeds.join(JOIN_TIMEOUT), *self._deliveries.join(JOIN_TIMEOUT), *self._writer.join(JOIN_TIMEOUT)]
+        late += [*self._mill.planner.join(JOIN_TIMEOUT), *join_all([self._watcher], JOIN_TIMEOUT)]
+        if late:
+            log.warning(
+                "gave up on threads that have not ended: %s; one that is in an iterable or a function of yours ends when that returns",
+                ", ".join(map(repr, late)),
+            )
 
     def _raise(self) -> None:
         if self._failure is not None:
@@ -320,20 +350,6 @@ def cause_of(died: Died, folder: Folder) -> str:
         return folder.located(explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query)))
     except Exception as error:  # whoever looks for the file to blame may stumble over it; the run must end all the same
         return f"{died.where} stopped: {died.error}; what is to blame could not be looked for: {error}"
-
-
-def lanes_for(spark: SparkSession) -> int:
-    """As many as there are slots, but for two that inputs need now and then."""
-    slots = cores(spark)
-    if slots < 2:
-        raise LogError(f"the session has {slots} slot, and a lane and the inputs take 3 at least; give it local[3], or more cores")
-    return max(1, slots - 2)
-
-
-def channel_host(spark: SparkSession) -> str | None:
-    """Where lanes find the planner: a Unix socket on this machine, or the driver's own address on a cluster."""
-    local = (spark.sparkContext.master or "").startswith("local") and "local-cluster" not in (spark.sparkContext.master or "")
-    return None if local else spark.sparkContext.getConf().get("spark.driver.host")
 
 
 def _if_java_lives(deed: Callable[[], None]) -> None:
@@ -365,6 +381,6 @@ def start(
         raise TopologyError(f"start(until={until!r}): give ms.DRAINED, or leave it out")
     if options is not None and not isinstance(options, Options):
         raise TopologyError(f"start(options={options!r}): give ms.Options(...), or leave it out")
-    if isinstance(deliver_anew, str):
-        raise TopologyError(f"start(deliver_anew={deliver_anew!r}): give a list of names, [{deliver_anew!r}]")
+    if isinstance(deliver_anew, str) or not isinstance(deliver_anew, Collection):
+        raise TopologyError(f"start(deliver_anew={deliver_anew!r}): give a list of names of deliveries, such as ['counts']")
     return Run(topology, at, spark, until, options or Options(), deliver_anew)

@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from millstream.errors import MillstreamError
+from millstream.errors import LogError, MillstreamError
 
 # What the queries of a run need. A query keeps the settings that its session has when it starts, so a user's own
 # session is changed for that moment only.
@@ -160,9 +160,9 @@ def _made(builder: SparkSession.Builder) -> SparkSession:
 
 
 def _ends_quietly(spark: SparkSession) -> SparkSession:
-    """PySpark and Py4J print tracebacks when Java goes before they do; that Java is gone is told by us, if it matters.
+    """PySpark and Py4J print tracebacks when Java goes before they do; that Java is gone we report, if it matters.
 
-    Who has told logging where Py4J's words are to go has them there still.
+    Who has configured logging for Py4J keeps what it logs.
     """
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
@@ -173,7 +173,7 @@ def _ends_quietly(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def _explain_java_exit(spark_log: Path | None) -> Iterator[None]:
-    """A Java process that ends before it has begun, most often for its age, is told with what it said."""
+    """A Java process that ends before it has begun, most often for its age, is reported with what it printed."""
     before = spark_log.stat().st_size if spark_log is not None and spark_log.exists() else 0
     try:
         yield
@@ -242,3 +242,17 @@ def _standard_error_to(spark_log: Path) -> Iterator[None]:
 
 def _on_local_disk(spark: SparkSession) -> bool:
     return (spark.sparkContext.master or "").startswith("local")
+
+
+def lanes_for(spark: SparkSession) -> int:
+    """As many as there are slots, but for two that inputs need now and then."""
+    slots = cores(spark)
+    if slots < 2:
+        raise LogError(f"the session has {slots} slot, and a lane and the inputs take 3 at least; give it local[3], or more cores")
+    return max(1, slots - 2)
+
+
+def channel_host(spark: SparkSession) -> str | None:
+    """Where lanes find the planner: a Unix socket on this machine, or the driver's own address on a cluster."""
+    local = (spark.sparkContext.master or "").startswith("local") and "local-cluster" not in (spark.sparkContext.master or "")
+    return None if local else spark.sparkContext.getConf().get("spark.driver.host")

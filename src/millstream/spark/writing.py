@@ -1,4 +1,4 @@
-"""The writer of a run, from the driver's side: a process beside it that is told of every commit, and started again if it dies."""
+"""The writer of a run, from the driver's side: a process beside it that hears of every commit, and started again if it dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from millstream.log.folder import Folder
 from millstream.mill.channel import Channel, Closed
 from millstream.shipping.pickler import pickled
 from millstream.spark.beside import start_process, wait_or_kill
-from millstream.spark.milling import Journal
+from millstream.spark.ending import join_all
+from millstream.spark.milling import RunJournal
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
 from millstream.targets.tail import read_tail
@@ -30,7 +31,7 @@ from millstream.writer.log_output import LOG
 log = logging.getLogger("millstream")
 
 EPOCHS_PER_ANSWER = 500
-GATHER = 0.02  # seconds; commits are told several at a time, for nobody waits for them
+GATHER_INTERVAL = 0.02  # seconds; commits are sent several at a time, for nobody waits for them
 MAX_RESTARTS = 5
 RESTARTS_WITHIN = 60.0  # seconds
 
@@ -38,7 +39,7 @@ RESTARTS_WITHIN = 60.0  # seconds
 class Writer:
     """Writes the log, Delta tables and files. What it has written is said to the planner, whose commits let the journal go."""
 
-    def __init__(self, graph: Graph, folder: Folder, journal: Journal, planner: Planning, options: Options, fence: int) -> None:
+    def __init__(self, graph: Graph, folder: Folder, journal: RunJournal, planner: Planning, options: Options, fence: int) -> None:
         self._graph, self._folder, self._journal, self._planner, self._options, self._fence = (
             graph,
             folder,
@@ -54,12 +55,14 @@ class Writer:
         self._restarts: deque[float] = deque()
         self._untold: deque[Commit] = deque()
         self._flushed = 0
-        self._begun = 0  # the newest commit that the process was told at its beginning
+        self._begun = 0  # the newest commit that the process knew when it began
         self._needed: dict[str, int] = {}
         self._speaking = threading.RLock()
         self._news = threading.Event()
         self._over = threading.Event()
         self._stopping: int | None = None
+        self._teller = threading.Thread(target=self._tell, name="millstream tells the writer", daemon=True)
+        self._hearers: list[threading.Thread] = []  # one for each process that was started
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._changed = threading.Condition()
@@ -69,7 +72,7 @@ class Writer:
 
     def start(self) -> None:
         self._begin()
-        threading.Thread(target=self._tell, name="millstream tells the writer", daemon=True).start()
+        self._teller.start()
 
     def on_commit(self, commit: Commit) -> None:
         """Called once a commit is durable; must not wait."""
@@ -105,7 +108,7 @@ class Writer:
         """Write everything up to this commit and end; returns what took too long."""
         self._flush()
         self._stopping = at
-        self._send(said.Stop(at))
+        self._send(said.StopWriting(at))
         process = self._process
         if process is not None and self.error is None:
             try:
@@ -120,6 +123,15 @@ class Writer:
         """Whatever it is doing: a commit under way goes in or not, and the next run reads which."""
         self._over.set()
         self._news.set()
+        self._end_process()
+
+    def join(self, seconds: float) -> list[str]:
+        """After `end`: wait for the threads that spoke with it; returns those that still run."""
+        join_all([self._teller, *self._hearers], seconds)
+        self._end_process()  # one that was being started again just then
+        return join_all([self._teller, *self._hearers], seconds)
+
+    def _end_process(self) -> None:
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
@@ -136,8 +148,9 @@ class Writer:
         outputs = [self._settings(name, delivery) for name, delivery in self._deliveries.items()]
         with self._speaking:
             self._channel, self._begun, self._needed = channel, ledger.number, {}
-            begin = said.Begin(
+            begin = said.BeginWriting(
                 folder=str(self._folder.path),
+                folder_id=self._journal.pinned.id,
                 fence=self._fence,
                 newest=self._begun,
                 log=said.LogSettings(ledger.logged, sorted(self._unkept), retention),
@@ -145,7 +158,9 @@ class Writer:
                 types=self._types,
             )
             self._send(begin)
-        threading.Thread(target=self._hear, args=(channel,), name="millstream hears the writer", daemon=True).start()
+        hearer = threading.Thread(target=self._hear, args=(channel,), name="millstream hears the writer", daemon=True)
+        self._hearers.append(hearer)
+        hearer.start()
 
     def _settings(self, name: str, delivery: Delivery) -> said.OutputSettings:
         target = delivery.target
@@ -162,7 +177,7 @@ class Writer:
     def _tell(self) -> None:
         while not self._over.is_set():
             self._news.wait()
-            self._over.wait(GATHER)
+            self._over.wait(GATHER_INTERVAL)
             self._news.clear()
             self._flush()
             self._tell_needed()
@@ -218,7 +233,10 @@ class Writer:
                     self._planner.catch_up()
                     answer = self._answer(output, after)
                 self._send(answer)
-            case said.Failed(output, why):
+            case said.RetentionPutOff(stream):
+                needs = ", ".join(map(repr, self._planner.read(lambda ledger: _behind_with(ledger, stream)))) or "a delivery"
+                log.warning("retention leaves old files of stream %r in the log: %s has not got all of them yet", stream, needs)
+            case said.OutputFailed(output, why):
                 self.error = ("the log" if output == LOG else f"delivery {output!r}", LogError(why))
                 with self._changed:
                     self._changed.notify_all()
@@ -232,11 +250,11 @@ class Writer:
         else:
             self._planner.delivered(output, upto)
 
-    def _answer(self, output: str, after: int) -> said.Answer:
+    def _answer(self, output: str, after: int) -> said.TailAnswer:
         """What an output lacks."""
         delivery = None if output == LOG else output
         tail = read_tail(self._journal.commits, self._planner.ledger, delivery, after=after, at_most=EPOCHS_PER_ANSWER)
-        return said.Answer(output, tail.history, tail.upto, [said.NamedParts(each.number, list(each.places)) for each in tail.epochs])
+        return said.TailAnswer(output, tail.history, tail.upto, [said.NamedParts(each.number, list(each.places)) for each in tail.epochs])
 
     def _lost(self) -> None:
         """The process is gone. Unless it was to go, another one begins where the tables say that it was."""
@@ -251,5 +269,12 @@ class Writer:
         if len(self._restarts) > MAX_RESTARTS:
             self.error = ("the writer", LogError(f"it died {len(self._restarts)} times within a minute (exit code {code})"))
             return
-        log.warning("the writer died (exit code %s); another one begins where it was", code)
-        self._begin()
+        if not self._over.is_set():
+            log.warning("the writer died (exit code %s); another one begins where it was", code)
+            self._begin()
+
+
+def _behind_with(ledger: Ledger, stream: str) -> list[str]:
+    """The deliveries that lack something of a stream."""
+    latest = ledger.latest.get(stream, 0)
+    return [name for name, of in ledger.plant.deliveries.items() if of == stream and ledger.delivered.get(name, 0) < latest]

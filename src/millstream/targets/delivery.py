@@ -128,7 +128,8 @@ class DeliveryMachine:
         self.error: BaseException | None = None
 
     def on_start(self) -> list[Action]:
-        return self._next()
+        """The last word of the run before may have been lost: how far this is, is said once more."""
+        return [Say(self.position), *self._next()] if self.position else self._next()
 
     def on_commit(self, number: int, places: Sequence[Place]) -> list[Action]:
         """A commit is durable, and these are the plain parts of this stream that it names."""
@@ -156,7 +157,7 @@ class DeliveryMachine:
         if self._open is None and not any(len(content.columns) for content in contents):
             self.state = State.WAITING
             self._move(self._step[1])
-            return self._next()
+            return [*self._quiet(0), *self._next()]  # once in a while only: it is behind until it says so
         self.state = State.CALLING
         return [CallTarget(*self._step, self._open, contents)]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -18,8 +21,10 @@ from millstream.errors import LogError
 from millstream.log.folder import sync_folder
 from millstream.log.parquet import write_parquet
 from millstream.log.rows import Rows
+from millstream.targets.leftovers import sweep_table
 from millstream.targets.output import Refused
 from millstream.targets.typed import Gathered, Values
+from millstream.timestamp import Timestamp
 
 VERSIONS_PER_CHECKPOINT = 50
 FRESH_AFTER = 64  # uses of a handle: it may look at versions as old as itself, and those are cleaned away some day
@@ -38,7 +43,7 @@ class DeltaOutput:
         """`begins` is the position where the table has none: what came before went elsewhere, or nowhere."""
         self.name, self.streams = name, frozenset([values.stream])
         self._path, self._values, self._begins = Path(path), values, begins
-        self._app = f"millstream/{identity}/{name}"
+        self._app, self._prefix = application(name, identity), identity[:8]
         self._gathered = Gathered(self._write)
         self._files: list[AddAction] = []
         self._table: DeltaTable | None = None
@@ -88,9 +93,14 @@ class DeltaOutput:
             (self._path / file.path).unlink(missing_ok=True)
         self._files = []
 
+    def sweep(self, now: Timestamp) -> None:
+        """Remove what writers of this delivery that were killed have left."""
+        called = re.compile(rf"{re.escape(self._prefix)}-(\d{{12,}})-[0-9a-f]{{32}}\.parquet")
+        sweep_table(self._path, self._open(), self._app, called, staged={file.path for file in self._files}, now=now)
+
     def _write(self, rows: Rows) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        name = f"{uuid.uuid4().hex}.parquet"
+        name = f"{self._prefix}-{self._position:012d}-{uuid.uuid4().hex}.parquet"  # `sweep` goes by it
         size = write_parquet(self._path / name, self._values.table(rows))
         statistics = msgspec.json.encode({"numRecords": len(rows)}).decode()
         self._files.append(AddAction(name, size, {}, int(time.time() * 1000), True, statistics))
@@ -107,25 +117,17 @@ class DeltaOutput:
                 return self._table
             except (DeltaError, OSError):
                 pass  # restored from a copy, or cleaned by its owner; if it is damaged, opening it says so
-        path = str(self._path)
-        try:
-            if not DeltaTable.is_deltatable(path):
-                DeltaTable.create(path, self._values.schema, mode="ignore")
-            table = DeltaTable(path)
-        except (DeltaError, OSError) as error:
-            raise LogError(f"the table {path} cannot be opened: {str(error).splitlines()[0]}") from error
-        self._check_schema(table)
+        table = open_table(self._path)
+        if table is None:
+            table = self._create()
+        check_schema(self._path, table, self._values)
         self._table = table
         return table
 
-    def _check_schema(self, table: DeltaTable) -> None:
-        standing, schema = pa.schema(table.schema().to_arrow()), self._values.schema
-        if standing.names != schema.names or standing.field("value").type != schema.field("value").type:
-            held = standing.field("value").type if "value" in standing.names else f"columns {', '.join(standing.names)}"
-            raise LogError(
-                f"the table {self._path} holds values of {held}, the stream {self._values.stream!r} now carries "
-                f"{schema.field('value').type}; deliver it to another path, or keep the old type"
-            )
+    def _create(self) -> DeltaTable:
+        with _opening(self._path):
+            DeltaTable.create(str(self._path), self._values.schema, mode="ignore")
+            return DeltaTable(str(self._path))
 
     def _maintain(self) -> None:
         """Opening the table must not cost with its commits."""
@@ -138,6 +140,37 @@ class DeltaOutput:
 
     def _another(self, why: str) -> str:
         return f"another writer delivers to {self._path} as this delivery; stop it: {why}"
+
+
+def application(name: str, identity: str) -> str:
+    """Under which a delivery has its position in the table."""
+    return f"millstream/{identity}/{name}"
+
+
+def open_table(path: Path) -> DeltaTable | None:
+    """The table as it stands; None if there is none."""
+    with _opening(path):
+        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def check_schema(path: Path, table: DeltaTable, values: Values) -> None:
+    """Refuse a table whose columns are not those that the stream makes."""
+    standing, schema = pa.schema(table.schema().to_arrow()), values.schema
+    if standing.names != schema.names or standing.field("value").type != schema.field("value").type:
+        held = standing.field("value").type if "value" in standing.names else f"columns {', '.join(standing.names)}"
+        raise LogError(
+            f"the table {path} holds values of {held}, the stream {values.stream!r} now carries "
+            f"{schema.field('value').type}; deliver it to another path, or keep the old type"
+        )
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        why = str(error).splitlines()[0].removeprefix("Kernel error: ")
+        raise LogError(f"the table {path} cannot be opened: {why}; restore it from a copy, or deliver to another path") from error
 
 
 def _sync_versions(path: Path, version: int) -> None:

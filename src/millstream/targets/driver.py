@@ -152,6 +152,8 @@ class DeliveryThread(threading.Thread):
                 self._machine.on_overtaken()
             else:
                 self.error = _explained(self._delivery, error)
+                if self.error is not error:
+                    self.error.__cause__ = error
                 self._machine.on_failed(error)
             self._changed.notify_all()
 

@@ -14,8 +14,11 @@ from millstream.injector import Format
 from millstream.log.folder import sync_folder
 from millstream.log.parquet import write_parquet
 from millstream.log.rows import Rows
+from millstream.targets.belonging import keep_reached
+from millstream.targets.leftovers import old_files
 from millstream.targets.steps import Steps, ways_out
 from millstream.targets.typed import Gathered, Values, json_lines
+from millstream.timestamp import Timestamp
 
 STAGING = ".staging"
 
@@ -27,24 +30,10 @@ class FilesOutput:
         self.name, self.streams = name, frozenset([values.stream])
         self._path, self._format, self._values = Path(path), format, values
         self._steps, self._still_owner = steps, still_owner
-        self._prefix = f"{name}-{steps.identity[:8]}-"
+        self._prefix = prefix_of(name, steps.identity)
         self._gathered = Gathered(self._write)
         self._staged: list[Path] = []
-        self._check_not_ahead()
-        for left in (self._path / STAGING).glob("*"):  # of a process that was killed
-            if left.name.startswith(self._prefix):
-                left.unlink(missing_ok=True)
-
-    def _check_not_ahead(self) -> None:
-        """A folder of files that has steps which are not begun here was written by a later copy of the run's folder."""
-        begun = self._steps.next + (self._steps.open is not None)
-        name = re.compile(re.escape(self._prefix) + r"(\d{9,})-\d{4,}\.")
-        steps = [int(found[1]) for file in self._path.glob("*") if (found := name.match(file.name))]
-        if steps and max(steps) >= begun:
-            raise LogError(
-                f"{self._path} has files of step {max(steps)} of delivery {self.name!r}, and this folder has begun {begun} steps: "
-                f"it is from an older copy, and what it delivers now would be there twice; {ways_out(self.name)}"
-            )
+        check_not_ahead(name, self._path, newest_step(name, self._path, steps.identity), steps.begun)
 
     def position(self) -> int:
         step = self._steps.open
@@ -80,6 +69,7 @@ class FilesOutput:
                     file.unlink()
         sync_folder(self._path)
         self._staged = []
+        keep_reached(self.name, self._path, self._steps.identity, step.k)
         self._steps.done()
         return to
 
@@ -88,6 +78,13 @@ class FilesOutput:
         for staged in self._staged:
             staged.unlink(missing_ok=True)
         self._staged = []
+
+    def sweep(self, now: Timestamp) -> None:
+        """Remove what writers of this delivery that were killed have left, whichever identity it had then."""
+        called = re.compile(re.escape(self.name) + r"-.{8}-[0-9a-f]{32}")
+        for file, _ in old_files(self._path / STAGING, called, now):
+            if file not in self._staged:
+                file.unlink(missing_ok=True)
 
     def _write(self, rows: Rows) -> None:
         path = self._path / STAGING / f"{self._prefix}{uuid.uuid4().hex}"
@@ -104,3 +101,23 @@ class FilesOutput:
     def _check_owner(self) -> None:
         if not self._still_owner():
             raise Fenced(f"a newer run delivers to {self._path}; this one stops")
+
+
+def prefix_of(name: str, identity: str) -> str:
+    """What the files of a delivery are called at their beginning."""
+    return f"{name}-{identity[:8]}-"
+
+
+def newest_step(name: str, path: Path, identity: str) -> int:
+    """Of the files that a delivery has in its target; -1 if it has none."""
+    called = re.compile(re.escape(prefix_of(name, identity)) + r"(\d{9,})-\d{4,}\.")
+    return max((int(found[1]) for file in path.glob("*") if (found := called.match(file.name))), default=-1)
+
+
+def check_not_ahead(name: str, path: Path, newest: int, begun: int) -> None:
+    """A folder of files that has steps which are not begun in this run's folder was written by a later copy of that."""
+    if newest >= begun:
+        raise LogError(
+            f"{path} has files of step {newest} of delivery {name!r}, and this folder has begun {begun} steps: "
+            f"it is from an older copy, and what it delivers now would be there twice; {ways_out(name)}"
+        )

@@ -12,7 +12,7 @@ class Refused(LogError):
     """Another writer has moved the position; nothing was changed. The position must be read anew (rule 16)."""
 
 
-class Output(Protocol):
+class WriterOutput(Protocol):
     """Takes whole epochs, each once. Used by one thread."""
 
     @property

@@ -18,6 +18,7 @@ from millstream.log.folder import sync_folder
 
 SLOT = 256  # bytes; a sector of a disk holds whole slots and is written whole or not at all, so no slot is ever torn
 SLOTS = 16
+TARGET = "target.json"  # beside the steps: where they went
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):
@@ -36,6 +37,11 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     position: int  # the last epoch that the target has
     next: int
     open: Step | None = None
+
+    @property
+    def begun(self) -> int:
+        """How many steps the target may have something of."""
+        return self.next + (self.open is not None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ class Steps:
                 kept = msgspec.structs.replace(kept, serial=0)
             self._file = os.open(self.path, os.O_RDWR)
             for old in path.iterdir():
-                if old.suffix != ".tmp" and old.stem < self.path.stem:
+                if _is_steps(old) and old.stem < self.path.stem:
                     old.unlink(missing_ok=True)
         self._kept = kept
 
@@ -145,6 +151,10 @@ class Steps:
     @property
     def open(self) -> Step | None:
         return self._kept.open
+
+    @property
+    def begun(self) -> int:
+        return self._kept.begun
 
     def check_there(self, delivery: str, *, delivered: int) -> None:
         """Refuse to begin anew where the commits know of deliveries."""
@@ -211,7 +221,8 @@ class Steps:
         """Undo what opening has made: nothing was there, and a later start must find it so."""
         self.close()
         self.path.unlink()
-        self.folder.rmdir()
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -223,7 +234,11 @@ class Steps:
 
 def _newest(folder: Path) -> Path | None:
     """The file with the greatest fence."""
-    return max((file for file in folder.iterdir() if file.suffix != ".tmp"), default=None)
+    return max(filter(_is_steps, folder.iterdir()), default=None)
+
+
+def _is_steps(file: Path) -> bool:
+    return file.suffix != ".tmp" and file.name != TARGET
 
 
 def _slot(kept: Kept) -> bytes:

@@ -12,16 +12,16 @@ from millstream import arguments
 from millstream.computation import Computation
 from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Tally
-from millstream.core.extract import Extractor, FarFuture, Refused
+from millstream.core.extract import Extractor, FarFuture, RefusedValue
 from millstream.core.graph import DEAD_LETTERS, compile_topology
 from millstream.core.ledger import Ledger, SourceChange
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.parts import Columns
 from millstream.core.planning import hear
-from millstream.core.productions import BUCKET_SHIFT, EARLIEST, LATEST, no_moment, no_text
+from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, no_moment, no_text
 from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.errors import TopologyError
-from millstream.injector import BoundedDisorder, Injected, Injection
+from millstream.injector import BoundedDisorder, InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.shipping.graphs import ship_there_and_back
 from millstream.sources.dealing import Intake
@@ -33,8 +33,8 @@ from millstream.topology import Topology
 V = TypeVar("V")
 S = TypeVar("S")
 
-BEGINNING = Timestamp(0)  # of the wall clock, unless told
-MOST_EPOCHS = 10_000  # in which no low watermark moves; more is a loop, not work
+BEGINNING = Timestamp(0)  # of the wall clock, unless given
+MAX_EPOCHS = 10_000  # in which no low watermark moves; more is a loop, not work
 SHOWN_RECORDS = 5  # of each stream, by `describe`
 SHOWN_CHARACTERS = 200  # of each value
 
@@ -50,7 +50,10 @@ class Driver:
     """
 
     def __init__(self, topology: Topology, *, now: Timestamp | None = None, ship: bool = True) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyError(f"Driver({topology!r}): give a ms.Topology")
         self._graph = compile_topology(topology)
+        arguments.flag("Driver", "ship", ship)
         shipped = ship_there_and_back(self._graph) if ship else self._graph
         self._extractors = {name: Extractor(injection) for name, injection in shipped.injections.items()}
         self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
@@ -63,12 +66,12 @@ class Driver:
     def _ledger(self) -> Ledger:
         return self._run.ledger
 
-    def send(self, stream: Injected[V], *values: V) -> None:
+    def send(self, stream: InjectedStream[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
 
         A value that is refused raises, or goes to the dead letters if the injector was told so.
         """
-        if not isinstance(stream, Injected):
+        if not isinstance(stream, InjectedStream):
             raise TopologyError("send goes to a stream made by inject; put goes to any")
         self._graph.stream_of(stream)
         _refuse_columns("send", stream.injection)
@@ -77,11 +80,11 @@ class Driver:
         records: list[Stored] = []
         dead: list[Stored] = []
         # Where nobody has told the time, no letter is older than what was promised: on Spark it has the clock of that moment.
-        when = self._now if self._told_time else min(max(self._now, self._promised(name)), LATEST)
+        when = self._now if self._told_time else min(max(self._now, self._promised(name)), LAST_DATE)
         for number, value in enumerate(values, first):
             try:
                 found = extractor.extract(value, {}, now=now)
-            except Refused as refused:
+            except RefusedValue as refused:
                 letter = _refuse(stream.injection, refused, value, f"{name}/0/{number}")
                 dead.append(Stored((name, 0, number), "", encode_value(letter), when))
             else:
@@ -92,14 +95,16 @@ class Driver:
             self._run.change(name, SourceChange(injected=len(records), dead=len(dead), position=first + len(values)))
         self.run()
 
-    def feed(self, stream: Injected[V], values: Iterable[V | bytes], *, per_epoch: int | None = None) -> None:
+    def feed(self, stream: InjectedStream[V], values: Iterable[V | bytes], *, per_epoch: int | None = None) -> None:
         """Bring values in as on Spark, `per_epoch` at a time or all at once: each is spelled as JSON and decoded, and the injector
         promises by them, partition by partition. So what comes too late for the promise is late. Bytes are a line as it stands.
         """
-        if not isinstance(stream, Injected):
+        if not isinstance(stream, InjectedStream):
             raise TopologyError("feed goes to a stream made by inject; put goes to any")
         self._graph.stream_of(stream)
         _refuse_columns("feed", stream.injection)
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise TopologyError(f"feed({_cut(repr(values))}): give an iterable of values, such as a list")
         lines = [value if isinstance(value, bytes) else _encoded("feed", value) for value in values]
         size = len(lines) if per_epoch is None else arguments.number("feed", "per_epoch", per_epoch, least=1)
         for begin in range(0, len(lines), max(1, size)):
@@ -108,17 +113,17 @@ class Driver:
 
     def _take(self, name: str, lines: list[bytes]) -> None:
         first = self._run.sources[name].position
-        taken = self._intakes[name].read(first, lines, now=self._now if self._told_time else LATEST)
+        taken = self._intakes[name].read(range(first, first + len(lines)), lines, now=self._now if self._told_time else LAST_DATE)
         self._run.feed(name, _stored(name, taken.records))
         self._run.feed(DEAD_LETTERS, _stored(name, taken.letters))
         self._mark(name, taken.marks)
         self._run.change(name, SourceChange(injected=len(taken.records), dead=len(taken.letters), position=first + len(lines)))
 
-    def put(self, stream: Injected[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
+    def put(self, stream: InjectedStream[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
         """One record on any stream, as if its producer had made it."""
         name = self._graph.stream_of(stream).name
-        if not EARLIEST <= _moment("timestamp", timestamp) <= LATEST:
-            raise TopologyError(f"put: timestamp is {describe(timestamp)}, no time for a record; give one that a date can hold")
+        if not FIRST_DATE <= _moment("timestamp", timestamp) <= LAST_DATE:
+            raise TopologyError(f"put: timestamp is {describe(timestamp)}, out of range for a record; give one that a date can hold")
         if not isinstance(key, str):
             raise no_text("put", "key", key)
         if name in self._run.sources:
@@ -164,9 +169,9 @@ class Driver:
             standing, known, before = standing + 1, dict(self._ledger.low_watermarks), known
             if known != before:
                 standing = 0
-            if standing == MOST_EPOCHS:
+            if standing == MAX_EPOCHS:
                 raise TopologyError(
-                    f"{MOST_EPOCHS:,} epochs in which no low watermark moved, and the next is due: a cycle sends its records round "
+                    f"{MAX_EPOCHS:,} epochs in which no low watermark moved, and the next is due: a cycle sends its records round "
                     f"and round; let a computation on it end that"
                 )
 
@@ -274,12 +279,14 @@ class Driver:
     def _named(self, of: Stream[Any] | None) -> list[str]:
         if of is None:
             return list(self._run.sources)
-        if not isinstance(of, Injected):
+        if not isinstance(of, InjectedStream):
             raise TopologyError("only a stream made by inject has a clock of its own; the others follow")
         self._graph.stream_of(of)
         return [of.name]
 
     def _row(self, computation: str, key: str) -> HeldRow | None:
+        if not isinstance(key, str):
+            raise no_text(f"what is kept by {computation!r}", "key", key)
         return self._run.held.rows(self._run.lanes.bucket(key), computation).get(key)
 
     def _mark(self, injector: str, complete: dict[str, Timestamp]) -> None:
@@ -320,7 +327,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 
-def _refuse(injection: Injection, why: Refused, value: object, id_: str) -> DeadLetter:
+def _refuse(injection: Injection, why: RefusedValue, value: object, id_: str) -> DeadLetter:
     """A far future is always set aside; anything else by the injector's policy."""
     if injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
         raise why

@@ -12,10 +12,9 @@ from millstream.core.lanes import Lanes
 from millstream.core.ledger import (
     Commit,
     Ledger,
-    Minimum,
     Plant,
-    Source,
     SourceChange,
+    SourceProgress,
     decode_commit,
     decode_ledger,
     encode_commit,
@@ -25,6 +24,7 @@ from millstream.core.mill import Mill
 from millstream.core.parts import NO_LANE, Columns, Frame, Part, RowsPart
 from millstream.core.planning import Backlog, Limits, Plan, Waiting, plan_epoch, readers_of
 from millstream.core.route import Dealer
+from millstream.core.standing import Standing
 from millstream.mill.held import Held, decode_changes
 from millstream.testing.memory import SEGMENT, MemoryJournal, MemoryStore
 from millstream.timestamp import Timestamp
@@ -97,7 +97,7 @@ class MemoryRun:
         plan = plan_epoch(
             self.graph.outline,
             self.ledger,
-            self._minima,
+            self._standing,
             self._backlog,
             self.sources,
             clock=clock,
@@ -135,7 +135,7 @@ class MemoryRun:
             before=known.id,
             fence=known.fence,
             now=header.now,
-            low_watermarks={name: lw for name, lw in header.low_watermarks.items() if known.low_watermarks.get(name) != lw},
+            low_watermarks=plan.low_watermarks,
             promises={name: upto for name, upto in plan.promises.items() if known.promises.get(name) != upto},
             took={SEGMENT: [waiting.part.offset for waiting in plan.taken]} if plan.taken else {},
             frames=frames,
@@ -162,7 +162,7 @@ class MemoryRun:
         self._fed, self._changes, self.failed = [], {}, None
         for summary in commit.summaries:
             for name, report in summary.reports.items():
-                self._minima[name].put(summary.bucket, report.minima)
+                self._standing.put(name, summary.bucket, report.minima)
         for frame in commit.frames:
             for part in frame.parts:
                 if not part.reader:
@@ -194,8 +194,8 @@ class MemoryRun:
         """All that is known by the ledger, and by what the sources have beyond it."""
         graph, known = self.graph, self.ledger
         self._mill = Mill(graph, self.lanes.bucket)
-        self._minima = {name: Minimum(known.reports.get(name, {})) for name in graph.nodes}
-        self.sources = {name: deepcopy(known.sources.get(name, Source())) for name in graph.injections}
+        self._standing = Standing(graph.outline, known)
+        self.sources = {name: deepcopy(known.sources.get(name, SourceProgress())) for name in graph.injections}
         for name, change in self._changes.items():
             self.sources[name].change(change, number=known.number + 1)
         self._backlog = Backlog(graph.outline)

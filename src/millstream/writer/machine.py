@@ -44,7 +44,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Ask:
+class AskTail:
     """What is there for this output after this epoch? `on_tail` takes the answer, or the beginning of one."""
 
     output: str
@@ -52,7 +52,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Write:
+class WriteParts:
     """Add to an output what lies there, which is all of epochs (after, to], and commit.
 
     With `at_most`, the log is read until there are so many records; the commit then ends with the last epoch that was read.
@@ -66,7 +66,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Say:
+class SayWritten:
     """The output has everything up to here, synced."""
 
     output: str
@@ -79,7 +79,7 @@ class Fail:
     message: str
 
 
-Action = Ask | Write | Say | Fail
+Action = AskTail | WriteParts | SayWritten | Fail
 
 
 @dataclass
@@ -164,7 +164,7 @@ class WriterMachine:
         feed = self._feeds[output]
         feed.writing, feed.open_until, feed.refusals = False, None, 0
         self._move(feed, upto, now)
-        return [Say(output, upto), *self._next(now)]
+        return [SayWritten(output, upto), *self._next(now)]
 
     def on_refused(self, output: str, position: int, why: str, now: Timestamp) -> list[Action]:
         """Another has written there; this is the position by now. As long as that moves, the other is a run that was overtaken
@@ -232,28 +232,28 @@ class WriterMachine:
                 continue
             if feed.lacking.known < self._newest and not feed.asking and feed.lacking.places < MAX_PLACES // 2:
                 feed.asking = True
-                actions.append(Ask(name, feed.lacking.known))
+                actions.append(AskTail(name, feed.lacking.known))
             if not feed.writing and (write := self._write(name, feed, now)) is not None:
                 feed.writing = True
                 actions.append(write)
         return actions
 
-    def _write(self, name: str, feed: _Feed, now: Timestamp) -> Write | None:
+    def _write(self, name: str, feed: _Feed, now: Timestamp) -> WriteParts | None:
         """The next commit of an output, if it is due."""
         position, lacking = feed.position, feed.lacking
         if feed.open_until is not None:
             if lacking.known < feed.open_until:
                 return None
-            return Write(name, position, lacking.until(feed.open_until), feed.open_until)
+            return WriteParts(name, position, lacking.until(feed.open_until), feed.open_until)
         if (in_log := lacking.in_log) is not None:
-            return Write(name, position, [in_log], in_log.upto, MAX_RECORDS)
+            return WriteParts(name, position, [in_log], in_log.upto, MAX_RECORDS)
         stopping = self._stop_at is not None
         if lacking:
             waited = now - (feed.since if feed.since is not None else now)
             at_once = stopping or position < self._flush_upto or lacking.records >= MAX_RECORDS
             if waited < (feed.begun.every or self._every) and not at_once:
                 return None
-            return Write(name, position, *lacking.next_epochs(MAX_RECORDS))
+            return WriteParts(name, position, *lacking.next_epochs(MAX_RECORDS))
         if lacking.known > position and (now - feed.moved >= IDLE or (stopping and lacking.known >= self._newest)):
-            return Write(name, position, (), lacking.known)
+            return WriteParts(name, position, (), lacking.known)
         return None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from millstream.core.parts import Part
 from millstream.injector import Format
-
-Place = tuple[str, Part]
+from millstream.targets.lacking import Place
 
 
 class LogSettings(msgspec.Struct, frozen=True):
@@ -32,10 +30,11 @@ class OutputSettings(msgspec.Struct, frozen=True):
 # What the driver says.
 
 
-class Begin(msgspec.Struct, tag=True, frozen=True):
+class BeginWriting(msgspec.Struct, tag=True, frozen=True):
     """The first message."""
 
     folder: str
+    folder_id: str  # tells it from all others
     fence: int
     newest: int  # the newest commit
     log: LogSettings
@@ -56,7 +55,7 @@ class NamedParts(msgspec.Struct, array_like=True, frozen=True):
     places: list[Place]
 
 
-class Answer(msgspec.Struct, tag=True, frozen=True):
+class TailAnswer(msgspec.Struct, tag=True, frozen=True):
     """What there is for an output after what it asked for: in the log up to `history`, then these, all of it up to `upto`."""
 
     output: str
@@ -77,7 +76,7 @@ class Flush(msgspec.Struct, tag=True, frozen=True):
     upto: int
 
 
-class Stop(msgspec.Struct, tag=True, frozen=True):
+class StopWriting(msgspec.Struct, tag=True, frozen=True):
     """Write everything up to this commit, then end."""
 
     at: int
@@ -106,13 +105,19 @@ class Written(msgspec.Struct, tag=True, frozen=True):
     upto: int
 
 
-class Failed(msgspec.Struct, tag=True, frozen=True):
+class OutputFailed(msgspec.Struct, tag=True, frozen=True):
     output: str
     message: str
 
 
-ToWriter = Begin | NewCommit | Answer | Needed | Flush | Stop
-FromWriter = Positions | Asked | Written | Failed
+class RetentionPutOff(msgspec.Struct, tag=True, frozen=True):
+    """Retention leaves old files of this stream in the log, for somebody needs them."""
+
+    stream: str
+
+
+ToWriter = BeginWriting | NewCommit | TailAnswer | Needed | Flush | StopWriting
+FromWriter = Positions | Asked | Written | OutputFailed | RetentionPutOff
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_writer = msgspec.msgpack.Decoder(ToWriter).decode

@@ -17,33 +17,38 @@ from millstream.journal.disk import LocalDisk
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
 from millstream.log.checks import check_position
+from millstream.log.folder import Folder
 from millstream.log.history import History
 from millstream.log.upkeep import Upkeep
 from millstream.mill.channel import Channel, Closed
+from millstream.targets.belonging import claim, destination, keep_destination
 from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput
 from millstream.targets.lacking import Epoch, Tail
-from millstream.targets.output import Output
+from millstream.targets.output import WriterOutput
 from millstream.targets.steps import Steps
 from millstream.targets.typed import Values
 from millstream.timestamp import Duration, Timestamp
 from millstream.writer import messages as said
 from millstream.writer.log_output import LOG, LogOutput
-from millstream.writer.machine import Action, Ask, Begun, Fail, Say, Write, WriterMachine
-from millstream.writer.performing import Done, Hands, HasFailed, Outcome, WasMissing, WasRefused
+from millstream.writer.machine import Action, AskTail, Begun, Fail, SayWritten, WriteParts, WriterMachine
+from millstream.writer.performing import Done, HasFailed, OutputThreads, WasMissing, WasRefused, WriteOutcome
 
 UPKEEP_EVERY = 1.0  # seconds, while something is written
 IDLE_UPKEEP_EVERY = 10.0  # otherwise
+SWEEP_EVERY = 3_600.0
+
+WriterEvent = said.ToWriter | WriteOutcome | said.RetentionPutOff | Closed
 
 
 def now() -> Timestamp:
     return Timestamp(time.time_ns() // 1000)
 
 
-class Writer:
-    """One writer, from `Begin` to its end."""
+class WriterProcess:
+    """One writer, from `BeginWriting` to its end."""
 
-    def __init__(self, channel: Channel, begin: said.Begin, *, clock: Callable[[], Timestamp] = now) -> None:
+    def __init__(self, channel: Channel, begin: said.BeginWriting, *, clock: Callable[[], Timestamp] = now) -> None:
         self._channel, self._clock = channel, clock
         folder = Path(begin.folder)
         journal = LocalDisk(folder / "journal")
@@ -52,14 +57,15 @@ class Writer:
         log = LocalDisk(folder / "log")
         history = History(log, now=clock)
         history.create()
-        self._events: queue.SimpleQueue[said.ToWriter | Outcome | Closed] = queue.SimpleQueue()
-        outputs: dict[str, Output] = {LOG: LogOutput(history)}
+        self._events: queue.SimpleQueue[WriterEvent] = queue.SimpleQueue()
+        outputs: dict[str, WriterOutput] = {LOG: LogOutput(history)}
+        self._targets: dict[str, DeltaOutput | FilesOutput] = {}
         types: dict[str, Any] = pickle.loads(begin.types) if begin.types else {}  # noqa: S301  (from the driver that started this process)
         begun = {LOG: Begun(None, outputs[LOG].position(), unkept=frozenset(begin.log.unkept), is_log=True)}
         _check(LOG, f"the log {folder / 'log'}", begun[LOG].position, begin.log.logged, begin.newest)
         for settings in begin.outputs:
             output = make_output(settings, folder, types.get(settings.stream), begin, still_owner=owner)
-            outputs[settings.name] = output
+            outputs[settings.name] = self._targets[settings.name] = output
             every = Duration(settings.every)
             begun[settings.name] = Begun(output.streams, output.position(), output.open_until(), every=every)
             _check(settings.name, settings.path, begun[settings.name].position, settings.delivered, begin.newest)
@@ -68,7 +74,8 @@ class Writer:
         self._needed_from: dict[str, int] = {}
         self._upkeep_busy = threading.Event()
         self._upkeep_at, self._written = time.monotonic() + UPKEEP_EVERY, False
-        self._hands = Hands(outputs, SegmentReader(journal, sleep=time.sleep), log, self._events.put)
+        self._sweep_at = time.monotonic()
+        self._threads = OutputThreads(outputs, SegmentReader(journal, sleep=time.sleep), log, self._events.put)
         self._machine = WriterMachine(begun, newest=begin.newest, now=clock(), every=Duration(begin.every))
         self._send(said.Positions({name: each.position for name, each in begun.items()}))
 
@@ -81,7 +88,7 @@ class Writer:
                 self._perform(self._handle(self._next()))
                 self._maintain()
         finally:
-            self._hands.close()
+            self._threads.close()
 
     def _listen(self) -> None:
         try:
@@ -92,7 +99,7 @@ class Writer:
         except Closed as error:
             self._events.put(error)
 
-    def _next(self) -> said.ToWriter | Outcome | Closed | None:
+    def _next(self) -> WriterEvent | None:
         """What comes next; None when something is due though nothing came."""
         due = self._machine.next_tick(self._clock())
         upkeep = max(0.0, self._upkeep_at - time.monotonic())
@@ -101,19 +108,19 @@ class Writer:
         except queue.Empty:
             return None
 
-    def _handle(self, event: said.ToWriter | Outcome | Closed | None) -> list[Action]:
+    def _handle(self, event: WriterEvent | None) -> list[Action]:
         machine, at = self._machine, self._clock()
         match event:
             case said.NewCommit(number, places):
                 self._newest = number
                 return machine.on_commit(number, places, at)
-            case said.Answer(output, history, upto, epochs):
+            case said.TailAnswer(output, history, upto, epochs):
                 return machine.on_tail(output, Tail(history, upto, [Epoch(each.number, each.places) for each in epochs]), at)
             case said.Needed(needed_from):
                 self._needed_from = needed_from
             case said.Flush(upto):
                 return machine.on_flush(upto, at)
-            case said.Stop(number):
+            case said.StopWriting(number):
                 return machine.on_stop(number, at)
             case Done(output, upto):
                 self._written = True
@@ -125,29 +132,32 @@ class Writer:
                 return machine.on_missing(output, why, at)
             case HasFailed(output, message):
                 return machine.on_failed(output, message)
+            case said.RetentionPutOff():
+                self._send(event)
             case Closed():
                 raise event
-            case said.Begin():
+            case said.BeginWriting():
                 raise LogError("a writer begins once")
         return machine.on_tick(at)
 
     def _perform(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Ask(output, after):
+                case AskTail(output, after):
                     self._send(said.Asked(output, after))
-                case Write():
-                    self._hands.write(action)
-                case Say(output, upto):
+                case WriteParts():
+                    self._threads.write(action)
+                case SayWritten(output, upto):
                     self._send(said.Written(output, upto))
                 case Fail(output, message):
-                    self._send(said.Failed(output, message))
+                    self._send(said.OutputFailed(output, message))
 
     def _maintain(self) -> None:
         """By the log's own thread, so it stands between two commits; never more than one call at a time waits."""
         if time.monotonic() < self._upkeep_at:
             return
         self._upkeep_at = time.monotonic() + (UPKEEP_EVERY if self._written else IDLE_UPKEEP_EVERY)
+        self._sweep()
         if self._upkeep_busy.is_set():
             return
         self._upkeep_busy.set()
@@ -155,31 +165,48 @@ class Writer:
 
         def run() -> None:
             try:
+                before = self._upkeep.kept
                 if self._upkeep.run(self._clock(), self._needed_from):
                     self._written = True  # more is to be done soon
+                for stream in self._upkeep.kept - before:
+                    self._events.put(said.RetentionPutOff(stream))  # by the thread that speaks with the driver
             finally:
                 self._upkeep_busy.clear()
 
-        self._hands.run(LOG, run)
+        self._threads.run(LOG, run)
+
+    def _sweep(self) -> None:
+        """Now and then, by the thread of each target: what killed writers have left there."""
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + SWEEP_EVERY
+            for name, target in self._targets.items():
+                self._threads.run(name, lambda target=target: target.sweep(self._clock()))  # type: ignore[misc]
 
     def _send(self, message: said.FromWriter) -> None:
         self._channel.send(said.encode(message))
 
 
-def make_output(settings: said.OutputSettings, folder: Path, kind: Any, begin: said.Begin, *, still_owner: Callable[[], bool]) -> Output:
-    values = Values(settings.stream, kind)
+def make_output(
+    settings: said.OutputSettings, folder: Path, kind: Any, begin: said.BeginWriting, *, still_owner: Callable[[], bool]
+) -> DeltaOutput | FilesOutput:
+    values, path, run = Values(settings.stream, kind), Path(settings.path).absolute(), Folder(folder)
     try:
-        steps = Steps(folder / "deliveries" / settings.name, fence=begin.fence)
+        steps = Steps(run.delivery(settings.name), fence=begin.fence)
         if settings.format is None:
             steps.check_there(settings.name, delivered=settings.delivered)  # how far it is, the table says
         else:
             steps.check(settings.name, delivered=settings.delivered, newest=begin.newest)
+        to = destination(steps.folder, path, delivered=settings.delivered if settings.format is None else steps.position)
+        keep_destination(steps.folder, to)
+        claim(settings.name, path, run, begin.folder_id)
     except LogError as error:
         raise OutputError(settings.name, str(error)) from error
+    except OSError as error:
+        raise OutputError(settings.name, f"{path} cannot be used: {error}; make it writable, or deliver to another path") from error
     if settings.format is None:
         identity = steps.identity
         steps.close()
-        return DeltaOutput(settings.name, settings.path, values, identity=identity, begins=settings.delivered)
+        return DeltaOutput(settings.name, settings.path, values, identity=identity, begins=to.begins)
     return FilesOutput(settings.name, settings.path, settings.format, values, steps=steps, still_owner=still_owner)
 
 
@@ -204,12 +231,12 @@ def serve(channel: Channel) -> None:
         first = channel.receive()
         assert first is not None
         begin = said.decode_to_writer(first)
-        if not isinstance(begin, said.Begin):
-            raise LogError("the first message to a writer is Begin")
+        if not isinstance(begin, said.BeginWriting):
+            raise LogError("the first message to a writer is BeginWriting")
         try:
-            writer = Writer(channel, begin)
+            writer = WriterProcess(channel, begin)
         except (MillstreamError, OSError) as error:
-            channel.send(said.encode(said.Failed(getattr(error, "output", LOG), str(error))))
+            channel.send(said.encode(said.OutputFailed(getattr(error, "output", LOG), str(error))))
             return
         writer.run()
     except Closed:

@@ -21,12 +21,12 @@ EVENTFUL = 4  # panels of queries in which most happened; one more shows a query
 FOUND = {Kind.SPIKE: "#e8590c", Kind.DIP: "#1971c2"}
 ACTUAL, PREDICTED, USUAL, TRUE = "#212529", "#2b8a3e", "#d3f9d8", "#868e96"
 
-History = list[ms.Record[Comparison]]
+Comparisons = list[ms.Record[Comparison]]
 
 
 def draw(path: Path, comparisons: Iterable[ms.Record[Comparison]], result: Score) -> None:
     """Write the picture as a PNG. `comparisons` is all that the detector compared, in any order."""
-    histories: dict[str, History] = {}
+    histories: dict[str, Comparisons] = {}
     for record in sorted(comparisons, key=lambda record: int(record.timestamp)):
         histories.setdefault(record.key, []).append(ms.Record(record.key, record.value, ms.floor(record.timestamp, HOUR)))
     shown = choose(histories, result)
@@ -43,7 +43,7 @@ def draw(path: Path, comparisons: Iterable[ms.Record[Comparison]], result: Score
     figure.savefig(path)
 
 
-def choose(histories: dict[str, History], result: Score) -> list[str]:
+def choose(histories: dict[str, Comparisons], result: Score) -> list[str]:
     """The queries with most kinds of anomalies, then with most of them; last the busiest without any."""
     anomalies = [*result.truth, *(found.anomaly for found in result.false)]
     kinds = {query: [anomaly.kind for anomaly in anomalies if anomaly.query == query] for query in sorted(histories)}
@@ -52,7 +52,7 @@ def choose(histories: dict[str, History], result: Score) -> list[str]:
     return eventful[:EVENTFUL] + quiet[:1]
 
 
-def _draw_query(panel: Axes, query: str, history: History, result: Score) -> None:
+def _draw_query(panel: Axes, query: str, history: Comparisons, result: Score) -> None:
     hours = [_x(r.timestamp) for r in history]
     top = 1.3 * max(max(r.value.actual, r.value.high) for r in history)
     panel.fill_between(hours, [r.value.low for r in history], [r.value.high for r in history], step="post", color=USUAL, linewidth=0)

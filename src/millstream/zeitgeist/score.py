@@ -17,10 +17,10 @@ NEAR = 3 * HOUR  # a finding may miss the anomaly's own time by so much
 
 @dataclass(frozen=True)
 class Found:
-    """A finding, with all that was told of it put together."""
+    """A finding, with all that was produced of it put together."""
 
     anomaly: Anomaly
-    sure: ms.Timestamp  # when it was told first
+    sure: ms.Timestamp  # when it was first produced
 
     def is_of(self, true: Anomaly) -> bool:
         return self.anomaly.meets(true, within=NEAR)
@@ -59,13 +59,13 @@ class Score:
 
 
 def score(truth: Iterable[Anomaly], findings: Iterable[ms.Record[Finding]]) -> Score:
-    """`findings` is all that the detector told, in any order."""
-    told: dict[tuple[str, ms.Timestamp], Found] = {}
+    """`findings` is all that the detector produced, in any order."""
+    found_by_name: dict[tuple[str, ms.Timestamp], Found] = {}
     for record in sorted(findings, key=lambda record: int(record.timestamp)):
         name, finding = (record.key, record.value.start), record.value
-        sure = told[name].sure if name in told else ms.floor(record.timestamp, HOUR) + HOUR
-        told[name] = Found(Anomaly(record.key, finding.kind, finding.start, finding.end), sure)
-    return Score(tuple(sorted(truth, key=_start)), tuple(sorted(told.values(), key=lambda found: _start(found.anomaly))))
+        sure = found_by_name[name].sure if name in found_by_name else ms.floor(record.timestamp, HOUR) + HOUR
+        found_by_name[name] = Found(Anomaly(record.key, finding.kind, finding.start, finding.end), sure)
+    return Score(tuple(sorted(truth, key=_start)), tuple(sorted(found_by_name.values(), key=lambda found: _start(found.anomaly))))
 
 
 def table(result: Score) -> Table:
