@@ -105,6 +105,21 @@ EDGES = [
         "readers=readers_of(outline, ledger.readers, since=number - 1)",
         "tests/mill/test_planner.py",
     ),
+    # What is kept can be read again.
+    Mutant(
+        "a state of another type than declared is kept",
+        "core/turn.py",
+        "                codec.check(kept)\n",
+        "                pass\n",
+        "tests/core/test_declared.py",
+    ),
+    Mutant(
+        "a value of another type than declared is produced",
+        "core/productions.py",
+        "                check(data)\n",
+        "                pass\n",
+        "tests/core/test_declared.py",
+    ),
     # The planner's process.
     Mutant(
         "nobody tells the planner that it is not heard",

@@ -17,6 +17,8 @@ from millstream.errors import TopologyError
 encode_value = msgspec.json.Encoder().encode
 encode_kept = msgspec.msgpack.Encoder().encode
 
+_PLAIN = (int, str, bool)  # not float: JSON has no NaN
+
 
 def value_decoder(kind: Any, *, strict: bool = True) -> Callable[[bytes | str], Any]:
     """Decodes the JSON text of a value of type `kind`; with `strict=False`, text is taken for numbers too (CSV)."""
@@ -25,6 +27,18 @@ def value_decoder(kind: Any, *, strict: bool = True) -> Callable[[bytes | str], 
         return msgspec.json.Decoder(Any if kind is None else kind, strict=strict).decode
     except TypeError as error:
         raise TopologyError(f"values of {kind} cannot be carried in a stream: {error}") from None
+
+
+def describe_type(kind: Any) -> str:
+    """As code writes it."""
+    return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def plain_class(kind: Any) -> type | None:
+    """The class whose instances need no look before they are kept as `kind`: as what they are written, they are read back."""
+    while isinstance(kind, typing.NewType):
+        kind = kind.__supertype__
+    return kind if kind in _PLAIN else None
 
 
 class StateCodec:
@@ -38,6 +52,10 @@ class StateCodec:
         self.encode: Callable[[Any], bytes] = computation.encode_state if encodes else encode_kept  # type: ignore[assignment]
         # decode_state alone reads what an older version of the code kept.
         self.decode: Callable[[bytes], Any] = computation.decode_state if decodes else _kept_decoder(computation.state_type())
+        # What is kept is read once before it is kept, for a state of another type than declared could never be read again.
+        # Bytes of the user's own codec are the user's: a decode_state that is put right can read them.
+        self.plain = plain_class(computation.state_type())
+        self.check: Callable[[bytes], Any] = _not_checked if encodes or decodes else self.decode
         # Where it is not the user's own, what the type says is looked up once, not for every new key.
         usual = kind.initial_state is Computation.initial_state
         self.fresh: Callable[[], Any] = initial_of(computation.state_type()) if usual else computation.initial_state
@@ -47,6 +65,10 @@ class StateCodec:
             raise TopologyError(f"the state of {kind.__name__} cannot be kept: {error}; define encode_state and decode_state") from None
         if not isinstance(self.initial, bytes):
             raise TopologyError(f"{kind.__name__}.encode_state returned {self.initial!r}; return bytes")
+
+
+def _not_checked(kept: bytes) -> None:
+    return None
 
 
 def _kept_decoder(kind: Any) -> Callable[[bytes], Any]:

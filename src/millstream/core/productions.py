@@ -6,13 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.core.codec import encode_value
+from millstream.core.codec import describe_type, encode_value, plain_class, value_decoder
 from millstream.core.parts import Columns
 from millstream.errors import TopologyError
 from millstream.timestamp import Timestamp, describe, to_timestamp
 
 FIRST_DATE = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
 LAST_DATE = to_timestamp(datetime.max.replace(tzinfo=UTC))
+MAX_TOLD = 80  # characters of a value in an error
 BUCKET_SHIFT = 40  # the minor of a production's id is bucket << 40 | n
 
 
@@ -22,6 +23,15 @@ def no_moment(what: str, found: object) -> TopologyError:
 
 def no_text(call: str, what: str, found: object) -> TopologyError:
     return TopologyError(f"{call}: {what} is {found!r}; a {what} is text: use str(...)")
+
+
+def _no_value(attribute: str, data: bytes, kind: Any, error: Exception) -> TopologyError:
+    text = data.decode(errors="replace")
+    text = text if len(text) <= MAX_TOLD else text[:MAX_TOLD] + "…"
+    return TopologyError(
+        f"{attribute}.produce: the value, {text} as JSON, could not be read back as {describe_type(kind)}, which the output declares: "
+        f"{error}; produce what {attribute}: ms.Output[...] says, or let it say what is produced"
+    )
 
 
 class Made:
@@ -74,10 +84,22 @@ class Productions:
         return {name: Columns(made.keys, made.values, made.timestamps, made.minors) for name, made in self._streams.items() if made.keys}
 
 
-def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made]) -> Callable[..., None]:
+class Fits:
+    """What an output declares to carry, and how a value of it is read back."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind, self.plain = kind, plain_class(kind)
+        try:
+            self.check = value_decoder(kind)
+        except TopologyError:  # such as a union of dataclasses: nobody reads it by its type, and so there is nothing to check
+            self.check = value_decoder(Any)
+
+
+def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made], fits: Fits) -> Callable[..., None]:
     """`produce` for an output of a computation whose own dictionary this is: what it needs is bound, so a call is four appends."""
     add_key, add_value, add_timestamp, add = made.keys.append, made.values.append, made.timestamps.append, order.append
     encode, earliest, latest = encode_value, FIRST_DATE, LAST_DATE
+    plain, check = fits.plain, fits.check
 
     def produce(value: Any, *, timestamp: Timestamp, key: str | None = None) -> None:
         if timestamp.__class__ is not int:  # type: ignore[comparison-overlap]
@@ -93,6 +115,11 @@ def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made]) -> 
             raise no_text(f"{attribute}.produce", "key", key)
         # Encoded now, so that a value changed later is sent as it was; and first, for what cannot be encoded leaves no trace.
         data = encode(value)
+        if value.__class__ is not plain:
+            try:
+                check(data)
+            except Exception as error:
+                raise _no_value(attribute, data, fits.kind, error) from None
         add_key(key)
         add_value(data)
         add_timestamp(timestamp)

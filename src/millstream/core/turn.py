@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, cast
 
 from millstream.core.arrivals import Arrivals
-from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.codec import StateCodec, describe_type, encode_value, value_decoder
 from millstream.core.epoch import Header, Tally
 from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
-from millstream.core.productions import FIRST_DATE, LAST_DATE, Productions, lend, no_moment, no_text
+from millstream.core.productions import FIRST_DATE, LAST_DATE, Fits, Productions, lend, no_moment, no_text
 from millstream.core.row import END, HeldRow, KeptTimer, Row, decode_timers, keep
 from millstream.errors import RecordError, TopologyError
 from millstream.expiry import Expiry
@@ -44,7 +44,10 @@ class Turn:
         self._readings = {read.index: Reading(read) for read in plan.inputs}
         self._sends_dead_letters = plan.errors is Errors.DEAD_LETTER
         self._expiry = plan.computation.expiry
-        self._outputs = [(getattr(plan.computation, attribute), attribute, stream) for attribute, stream in plan.outputs.items()]
+        self._outputs = [
+            (output := getattr(plan.computation, attribute), attribute, stream, Fits(output.value_type))
+            for attribute, stream in plan.outputs.items()
+        ]
         self.key = ""
 
     def open(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
@@ -59,7 +62,8 @@ class Turn:
         # No policy that could send a record anywhere but to the code, and no packet that is read twice.
         self._plain = not (self._sends_dead_letters or arrivals.errors or decided) and all(len(of) < 2 for of in self._of_packet)
         self._lent = [
-            (output, lend(self._own, attribute, productions.of(stream), productions.order)) for output, attribute, stream in self._outputs
+            (output, lend(self._own, attribute, productions.of(stream), productions.order, fits))
+            for output, attribute, stream, fits in self._outputs
         ]
 
     def begin(self) -> None:
@@ -108,10 +112,7 @@ class Turn:
             own["low_watermark"] = self._low_watermark
             self._fire()
         expires = END if self._expiry is None else self._expire(self._expiry)
-        try:
-            after: bytes | None = codec.encode(own["state"])
-        except Exception as error:
-            raise self._failure("its state cannot be kept", error) from error
+        after: bytes | None = self._encode_state(own["state"], before)
         if after == codec.initial:
             after, expires = None, END
         if after == before and not self._timers_changed and not due and (row is None or low <= expires):
@@ -283,24 +284,39 @@ class Turn:
         self._productions.add(DEAD_LETTERS, self.key, encode_value(letter), timestamp)
         self._letters += 1
 
-    def _encode_state(self, state: Any) -> bytes:
+    def _encode_state(self, state: Any, before: bytes | None = None) -> bytes:
+        """The state as it is kept; refused here if it could not be read back, and not when its key comes again."""
+        codec = self._codec
         try:
-            return self._codec.encode(state)
+            kept = codec.encode(state)
         except Exception as error:
             raise self._failure("its state cannot be kept", error) from error
+        if state.__class__ is not codec.plain and kept != before and kept != codec.initial:
+            try:
+                codec.check(kept)
+            except Exception as error:
+                kind = describe_type(self._plan.computation.state_type())
+                raise RecordError(
+                    self._place,
+                    f"its state is not the {kind} that Computation[{kind}] declares: {error}; keep that, or declare what is kept",
+                ) from error
+        return kept
 
     def _unreadable(self, error: Exception) -> RecordError:
         kept = self._plan.computation.state_type()
-        where = f"computation {self._plan.name!r}, key {self.key!r}"
         return RecordError(
-            where, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state"
+            self._place, f"the state kept for it does not fit {kept} any more: {error}; give new fields defaults, or define decode_state"
         )
+
+    @property
+    def _place(self) -> str:
+        return f"computation {self._plan.name!r}, key {self.key!r}"
 
     def _failure(self, what: str, error: Exception) -> RecordError:
         if isinstance(error, RecordError):
             return error
         trace = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__)))
-        return RecordError(f"computation {self._plan.name!r}, key {self.key!r}, {what}", f"{type(error).__name__}: {error}", trace.rstrip())
+        return RecordError(f"{self._place}, {what}", f"{type(error).__name__}: {error}", trace.rstrip())
 
 
 def _by_time(pending: KeptTimer) -> tuple[Timestamp, bool, str]:
