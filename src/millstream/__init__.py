@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from millstream.computation import Computation, Takes, output
-from millstream.delivery import MemoryTarget, Target, console, delta, function, memory, to_files
-from millstream.errors import Failure, FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError
+from millstream.delivery import MemoryTarget, console, delta, function, memory, to_files
+from millstream.errors import Failure, Fenced, FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError, Unreachable
 from millstream.expiry import Expiry
 from millstream.injector import BoundedDisorder, Explicit, Format, Source, dataframe, files, values
 from millstream.record import Clock, DeadLetter, Errors, Late, Record, Timer
+from millstream.secret import Secret, secret
 from millstream.stream import Output, Stream
+from millstream.target import DeliveryContext, Sink, Step, Target
 from millstream.timestamp import (
     DAY,
     END_OF_TIME,
@@ -75,12 +77,14 @@ __all__ = [
     "Clock",
     "Computation",
     "DeadLetter",
+    "DeliveryContext",
     "Divert",
     "Duration",
     "Errors",
     "Expiry",
     "Explicit",
     "Failure",
+    "Fenced",
     "FolderBusy",
     "Format",
     "Late",
@@ -93,8 +97,11 @@ __all__ = [
     "RecordError",
     "Run",
     "RunFailed",
+    "Secret",
+    "Sink",
     "Source",
     "Status",
+    "Step",
     "Stream",
     "Takes",
     "Target",
@@ -102,6 +109,7 @@ __all__ = [
     "Timestamp",
     "Topology",
     "TopologyError",
+    "Unreachable",
     "console",
     "dataframe",
     "delta",
@@ -112,6 +120,7 @@ __all__ = [
     "output",
     "read",
     "run",
+    "secret",
     "start",
     "status_of",
     "to_datetime",

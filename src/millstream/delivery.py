@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar
@@ -13,42 +13,74 @@ from millstream.errors import TopologyError
 from millstream.injector import Format
 from millstream.record import Record
 from millstream.stream import Stream
-from millstream.timestamp import SECOND, Duration
+from millstream.target import DeliveryContext, Sink, Step, Target
+from millstream.timestamp import SECOND, Duration, describe
 
 V = TypeVar("V")
 
 
-class Target:
-    """Where a delivery puts its records. `delta`, `to_files`, `console`, `function` and `memory` make one."""
+class WriterTarget(Target):
+    """One that the writer process writes to, many records at a time."""
+
+    path: str
+    every: Duration
+
+    def open(self, context: DeliveryContext) -> Sink:
+        raise NotImplementedError(f"{self!r} is written by the writer process")
 
 
 @dataclass(frozen=True)
-class DeltaTarget(Target):
+class DeltaTarget(WriterTarget):
     path: str
     every: Duration = SECOND
 
 
 @dataclass(frozen=True)
-class FileTarget(Target):
+class FileTarget(WriterTarget):
     path: str
     format: Format
     every: Duration = SECOND
 
 
+class CallSink(Sink):
+    """Calls a function with the number of each step and its records."""
+
+    def __init__(self, call: Callable[[int, list[Record[Any]]], None]) -> None:
+        self._call = call
+
+    def write(self, step: Step, records: Sequence[Record[Any]]) -> None:
+        self._call(step.number, list(records))
+
+
 @dataclass(frozen=True)
 class ConsoleTarget(Target):
+    numbered = False  # a step has no number for who reads it, and after a kill it may be printed twice
     at_most: int
+
+    def open(self, context: DeliveryContext) -> Sink:
+        return CallSink(lambda _, records: self._print(context.delivery, records))
+
+    def _print(self, delivery: str, records: list[Record[Any]]) -> None:
+        """The newest records of a step, and how many there were before them."""
+        newest = records[max(0, len(records) - self.at_most) :]
+        lines = [f"{delivery}: … {len(records) - len(newest):,} more"] if len(newest) < len(records) else []
+        lines += [f"{delivery}: {describe(record.timestamp)}  {record.key}  {record.value}" for record in newest]
+        print("\n".join(lines), flush=True)  # at once: other deliveries print too
 
 
 @dataclass(frozen=True)
 class FunctionTarget(Target):
     call: Callable[[int, list[Record[Any]]], None]
 
+    def open(self, context: DeliveryContext) -> Sink:
+        return CallSink(self.call)
+
 
 @dataclass(frozen=True)
 class MemoryTarget(Target):
     """Keeps what is delivered in this process: for tests and notebooks."""
 
+    numbered = False  # the records do not outlive this process, so nothing that a power loss takes is missed
     _steps: dict[int, list[Record[Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,6 +94,9 @@ class MemoryTarget(Target):
         """A repeated step replaces itself: exactly once as long as this process lives."""
         with self._lock:
             self._steps[step] = records
+
+    def open(self, context: DeliveryContext) -> Sink:
+        return CallSink(self.take)
 
 
 def delta(path: str | PathLike[str], *, every: Duration = SECOND) -> Target:

@@ -18,7 +18,11 @@ class LogError(MillstreamError):
 
 
 class Fenced(LogError):
-    """A newer run owns the folder: this one must not write any more."""
+    """A newer run owns the folder, or the target: this one must not write any more."""
+
+
+class Unreachable(MillstreamError):
+    """A system outside does not answer now, and may later: whoever needs it goes on trying, and says so."""
 
 
 class FolderBusy(LogError):

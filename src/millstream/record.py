@@ -45,6 +45,17 @@ class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
     value: V
     timestamp: Timestamp
     late: bool = False
+    _from: str = ""  # of its id, all but the number: the same for many records, and put together only when it is asked for
+    _number: int = -1
+
+    @property
+    def id(self) -> str:
+        """Where it was produced, or its place in its source: no other record of the stream has it. Empty for one made by hand."""
+        return f"{self._from}{self._number}" if self._from else ""
+
+    def __repr__(self) -> str:
+        late = ", late=True" if self.late else ""
+        return f"Record(key={self.key!r}, value={self.value!r}, timestamp={self.timestamp!r}{late})"
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Record:

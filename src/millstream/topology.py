@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream import arguments
 from millstream.computation import Computation, Takes
-from millstream.delivery import Delivery, Target
+from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
 from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Source
 from millstream.record import DeadLetter, Errors, Late
 from millstream.stream import Output, Stream
+from millstream.target import Target
 from millstream.timestamp import DAY, Duration, Timestamp
 
 V = TypeVar("V")

@@ -106,8 +106,8 @@ def _is_new(settings: Any, messages: Any, batch: int, **_: Any) -> bool:
 
 def _called(folder: Path, of: Any, *args: Any) -> dict[str, object]:
     """Whether the function was called with the step."""
-    k = args[0] if args and of.__class__.__name__ == "Function" else of.open.k
-    return {"called": (folder.parent / "out" / "seen" / f"{k:09d}").exists()}
+    step = args[0] if args and of.__class__.__name__ == "CallSink" else of.open
+    return {"called": (folder.parent / "out" / "seen" / f"{step.number:09d}").exists()}
 
 
 SEGMENTS, DISK, COMMITS = "millstream.journal.segments", "millstream.journal.disk", "millstream.journal.commits"
@@ -147,7 +147,7 @@ POINTS = {
         _committed,
     ),
     "between a step's begin and its call": Point("millstream.targets.steps", "Steps.begin", AFTER, lambda *_: not _of_writer(), _called),
-    "between a step's call and its end": Point("millstream.targets.function", "Function.call", AFTER, _always, _called),
+    "between a step's call and its end": Point("millstream.delivery", "CallSink.write", AFTER, _always, _called),
     # In the writer.
     "between the log's file and its entry": Point(
         "millstream.log.history", "History.commit", BEFORE, lambda self, staged, **_: bool(staged)

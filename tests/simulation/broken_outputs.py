@@ -131,7 +131,7 @@ def a_step_without_its_range() -> list[Patch]:
     original = DeliveryMachine._repeat
 
     def repeat(self: DeliveryMachine, step: Any) -> Any:
-        return original(self, type(step)(step.k, step.a, max(step.b, self._lacking.known)))
+        return original(self, type(step)(step.number, step.after, max(step.upto, self._lacking.known)))
 
     return [(DeliveryMachine, "_repeat", repeat)]
 

@@ -194,9 +194,9 @@ class SimDelivery:
             return self._machine.on_overtaken
         ids = sorted((c.origin, c.major, minor) for c in action.contents for minor in c.columns.minors)
         self.world.oracle.ends.check_step(self.name, ids, action.a, action.b)
-        self.target.call(step.k, ids, self.world.oracle.ends.owed(self.name))
+        self.target.call(step.number, ids, self.world.oracle.ends.owed(self.name))
         self._steps.done()
-        self.target.done = max(self.target.done, step.b)
+        self.target.done = max(self.target.done, step.upto)
         return self._machine.on_done
 
 

@@ -11,11 +11,13 @@ import millstream as ms
 from millstream.core.codec import encode_value
 from millstream.core.graph import StreamPlan
 from millstream.core.parts import Columns, Dealt, Part
+from millstream.delivery import CallSink, Delivery
+from millstream.target import DeliveryContext
 from millstream.targets.delivery import Stretch
-from millstream.targets.driver import DeliveryThread, DriverTarget
+from millstream.targets.driver import DeliveryThread
 from millstream.targets.lacking import Epoch, Place, Tail
+from millstream.targets.opening import open_delivery
 from millstream.targets.records import stretch
-from millstream.targets.steps import Steps
 
 STREAM = StreamPlan("numbers", int)
 TIMEOUT = 60.0  # seconds; a bound, never an expectation
@@ -83,26 +85,35 @@ class FakeJournal:
 
 
 @dataclass
-class Called:
+class Called(ms.Target):
     """A target that keeps what it was called with."""
 
-    durable: bool = True
+    numbered: bool = True  # type: ignore[misc]
     calls: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    def open(self, context: DeliveryContext) -> ms.Sink:
+        return CallSink(self.call)
 
     def call(self, k: int, records: list[ms.Record[Any]]) -> None:
         self.calls.append((k, [record.value for record in records]))
 
 
 def delivery(
-    journal: FakeJournal, target: DriverTarget, at: Path, *, fence: int = 1, stream: StreamPlan = STREAM, name: str = "out"
+    journal: FakeJournal, target: ms.Target, at: Path, *, fence: int = 1, stream: StreamPlan = STREAM, name: str = "out"
 ) -> DeliveryThread:
     """A delivery as a run starts it, with what is kept under `at`."""
-    steps = Steps(at / "deliveries" / name, fence=fence, durable=target.durable)
-    steps.check(name, delivered=max(journal.said, default=0), newest=journal.newest)
-    return DeliveryThread(name, stream, target, steps, journal, newest=journal.newest)
+    context, connection, steps = open_delivery(
+        Delivery(name, None, target),  # type: ignore[arg-type]
+        stream,
+        at / "deliveries" / name,
+        fence=fence,
+        delivered=max(journal.said, default=0),
+        newest=journal.newest,
+    )
+    return DeliveryThread(context, connection, steps, journal, newest=journal.newest)
 
 
-def deliver_all(journal: FakeJournal, target: DriverTarget, at: Path, *, fence: int = 1, stream: StreamPlan = STREAM) -> DeliveryThread:
+def deliver_all(journal: FakeJournal, target: ms.Target, at: Path, *, fence: int = 1, stream: StreamPlan = STREAM) -> DeliveryThread:
     """Start, deliver all that is committed, and stop; or end as it ends."""
     thread = delivery(journal, target, at, fence=fence, stream=stream)
     thread.start()

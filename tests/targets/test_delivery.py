@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.core.parts import Columns
+from millstream.target import Step
 from millstream.targets.delivery import (
     QUIET_EPOCHS,
     CallTarget,
@@ -18,7 +19,6 @@ from millstream.targets.delivery import (
     State,
 )
 from millstream.targets.lacking import Epoch, Place, Tail
-from millstream.targets.steps import Step
 from tests.targets.fakes import part
 
 

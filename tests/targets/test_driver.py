@@ -10,10 +10,9 @@ import pytest
 
 import millstream as ms
 from millstream.core.graph import StreamPlan
-from millstream.delivery import Delivery
-from millstream.targets.driver import driver_target
+from millstream.target import Step
 from millstream.targets.records import stretch
-from millstream.targets.steps import Step, Steps
+from millstream.targets.steps import Steps
 from tests.targets.fakes import TIMEOUT, Called, FakeJournal, Killed, deliver_all, delivery, part
 
 
@@ -132,7 +131,7 @@ def test_an_exception_of_the_function_ends_it_with_its_traceback(tmp_path: Path)
 
     journal = FakeJournal()
     journal.commit(1)
-    thread = deliver_all(journal, driver_target(Delivery("out", None, ms.function(refuse))), tmp_path)  # type: ignore[arg-type]
+    thread = deliver_all(journal, ms.function(refuse), tmp_path)
     text = str(thread.error)
     assert text.startswith("delivery 'out': ValueError: not today\n\nTraceback")
     assert "in refuse" in text
@@ -145,7 +144,7 @@ def test_an_exception_of_the_function_ends_it_with_its_traceback(tmp_path: Path)
 def test_a_function_that_exits_is_an_error_too(tmp_path: Path) -> None:
     journal = FakeJournal()
     journal.commit(1)
-    target = driver_target(Delivery("out", None, ms.function(lambda step, records: exit(3))))  # type: ignore[arg-type]
+    target = ms.function(lambda step, records: exit(3))
     assert "SystemExit: 3" in str(deliver_all(journal, target, tmp_path).error)
 
 
@@ -251,7 +250,7 @@ def test_memory_and_console(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     journal.commit(*range(40))
     for name, target in (("seen", kept), ("shown", ms.console(at_most=2))):
         own = FakeJournal(journal.epochs)  # each delivery says its own position
-        thread = delivery(own, driver_target(Delivery(name, None, target)), tmp_path, name=name)  # type: ignore[arg-type]
+        thread = delivery(own, target, tmp_path, name=name)
         thread.start()
         assert thread.stop(1, TIMEOUT)
     assert [record.value for record in kept.records] == list(range(40))
@@ -262,12 +261,7 @@ def test_memory_and_console(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     ]
     journal.commit(40)
     fresh = ms.memory()
-    thread = delivery(journal, driver_target(Delivery("seen", None, fresh)), tmp_path, name="seen", fence=2)  # type: ignore[arg-type]
+    thread = delivery(journal, fresh, tmp_path, name="seen", fence=2)
     thread.start()
     assert thread.stop(2, TIMEOUT)
     assert [record.value for record in fresh.records] == [40], "a new process goes on"
-
-
-def test_another_target_is_refused() -> None:
-    with pytest.raises(ms.TopologyError, match="is not a target that Millstream knows"):
-        driver_target(Delivery("out", None, ms.delta("x")))  # type: ignore[arg-type]

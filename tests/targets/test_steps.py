@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.targets.steps import SLOT, SLOTS, Step, Steps
+from millstream.target import Step
+from millstream.targets.steps import SLOT, SLOTS, Steps
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ class Turn:
         self._clocks = cast(tuple[int, int], (self._low_watermark, self._now))
         self._arrivals, self._productions = arrivals, productions
         self._of_packet = [[self._readings[read] for read in packet.inputs if read in self._readings] for packet in arrivals.packets]
+        self._ids = [f"{packet.origin}/{packet.major}/" for packet in arrivals.packets]
         decided = self._plan.late is not Late.PROCESS and arrivals.timestamps and arrivals.timestamps[0] < self._before
         # No policy that could send a record anywhere but to the code, and no packet that is read twice.
         self._plain = not (self._sends_dead_letters or arrivals.errors or decided) and all(len(of) < 2 for of in self._of_packet)
@@ -157,7 +158,7 @@ class Turn:
         """The same as `_receive` for each, where nothing but the code decides what becomes of a record."""
         arrivals, key, process, before = self._arrivals, self.key, self._process, self._before
         values, timestamps, packet_of, of_packet = arrivals.values, arrivals.timestamps, arrivals.packet_of, self._of_packet
-        several = len(self._readings) > 1
+        several, ids, minors = len(self._readings) > 1, self._ids, arrivals.minors
         decode = of_packet[packet_of[positions[0]]][0].decode
         late = 0
         try:
@@ -165,11 +166,10 @@ class Turn:
                 timestamp = timestamps[position]
                 if several:
                     decode = of_packet[packet_of[position]][0].decode
-                if timestamp < before:
+                is_late = timestamp < before
+                if is_late:
                     late += 1
-                    process(Record(key, decode(values[position]), timestamp, True))
-                else:
-                    process(Record(key, decode(values[position]), timestamp))
+                process(Record(key, decode(values[position]), timestamp, is_late, ids[packet_of[position]], minors[position]))
         except Exception as error:
             stream = self._of_packet[arrivals.packet_of[position]][0].stream
             raise self._failure(f"record {arrivals.id(position)} of stream {stream!r}", error) from error
@@ -197,7 +197,8 @@ class Turn:
                 self._productions.add(self._plan.late, self.key, self._as_read(position, reading), timestamp)
                 tally.diverted += 1
                 return
-            self._process(Record(self.key, reading.decode(arrivals.values[position]), timestamp, late))
+            from_, number = self._ids[arrivals.packet_of[position]], arrivals.minors[position]
+            self._process(Record(self.key, reading.decode(arrivals.values[position]), timestamp, late, from_, number))
             if self._sends_dead_letters:
                 self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
         except Exception as error:

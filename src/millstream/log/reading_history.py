@@ -91,8 +91,9 @@ def python_records(table: pa.Table, decode: Callable[[bytes | str], Any] = msgsp
     """Records as a computation sees them."""
     for batch in table.to_batches(max_chunksize=10_000):
         columns = batch["key"].to_pylist(), batch["value"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist()
-        for key, value, timestamp in zip(*columns, strict=True):
-            yield Record(key, decode(value), Timestamp(timestamp))
+        ids = batch["origin"].to_pylist(), batch["major"].to_pylist(), batch["minor"].to_pylist()
+        for key, value, timestamp, origin, major, minor in zip(*columns, *ids, strict=True):
+            yield Record(key, decode(value), Timestamp(timestamp), False, f"{origin}/{major}/", minor)
 
 
 def history(disk: Disk, stream: str, after: int, upto: int) -> Iterator[tuple[int, list[LogPiece]]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit
 from millstream.core.parts import Columns, Part
+from millstream.delivery import WriterTarget
 from millstream.errors import Fenced
 from millstream.journal.disk import LocalDisk
 from millstream.journal.ownership import Ownership
@@ -18,10 +19,10 @@ from millstream.spark.ending import join_all
 from millstream.spark.milling import RunJournal
 from millstream.spark.planning import Planning
 from millstream.targets.delivery import Stretch
-from millstream.targets.driver import DeliveryThread, driver_target
+from millstream.targets.driver import DeliveryThread
 from millstream.targets.lacking import Tail
+from millstream.targets.opening import open_delivery
 from millstream.targets.records import stretch
-from millstream.targets.steps import Steps
 from millstream.targets.tail import read_tail
 
 EPOCHS_AT_ONCE = 5_000  # of the journal's tail, when a delivery asks what there is
@@ -58,14 +59,14 @@ class Deliveries:
         self.threads: dict[str, DeliveryThread] = {}
         ledger = planner.ledger
         for name, delivery in graph.deliveries.items():
-            if not is_called_here(delivery.target):
+            if isinstance(delivery.target, WriterTarget):
                 continue
             stream = graph.stream_of(delivery.stream)
-            target = driver_target(delivery)
-            steps = Steps(folder.delivery(name), fence=fence, durable=target.durable)
-            steps.check(name, delivered=ledger.delivered.get(name, 0), newest=ledger.number)
+            context, connection, steps = open_delivery(
+                delivery, stream, folder.delivery(name), fence=fence, delivered=ledger.delivered.get(name, 0), newest=ledger.number
+            )
             ledge = Ledge(name, stream.name, journal=journal, planner=planner, folder=folder, owner=owner)
-            thread = DeliveryThread(name, stream, target, steps, ledge, newest=ledger.number)
+            thread = DeliveryThread(context, connection, steps, ledge, newest=ledger.number)
             self.threads[name] = thread
             self._streams.setdefault(stream.name, []).append(thread)
 
@@ -87,6 +88,11 @@ class Deliveries:
             if thread.overtaken:
                 raise died(f"delivery {name!r}", Fenced("a newer run owns the folder; this one stops"))
 
+    @property
+    def troubles(self) -> list[str]:
+        """Of those that wait for their targets."""
+        return [thread.trouble for thread in self.threads.values() if thread.trouble is not None]
+
     def behind(self, epoch: int) -> list[str]:
         """Those that have not delivered everything up to this epoch."""
         return [name for name, thread in self.threads.items() if not thread.wait_for(epoch, 0.0)]
@@ -99,9 +105,3 @@ class Deliveries:
     def join(self, seconds: float) -> list[str]:
         """After `stop`: wait for the call that each is in; returns the threads that still run."""
         return join_all(self.threads.values(), seconds)
-
-
-def is_called_here(target: object) -> bool:
-    from millstream.delivery import DeltaTarget, FileTarget
-
-    return not isinstance(target, DeltaTarget | FileTarget)

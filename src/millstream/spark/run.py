@@ -132,7 +132,7 @@ class Run:
             return status_of(self._folder.path)  # it ended while it was asked; why is for `wait` to raise
         assert isinstance(troubles, list)
         found = planner.read(lambda ledger: status_from(ledger, self._graph.name, running=self.active, now=wall_clock()))
-        found.troubles = troubles
+        found.troubles = [*troubles, *self._deliveries.troubles]
         return found
 
     def stop(self) -> None:

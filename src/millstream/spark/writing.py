@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger
-from millstream.delivery import Delivery, DeltaTarget, FileTarget
+from millstream.delivery import Delivery, FileTarget, WriterTarget
 from millstream.errors import LogError
 from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
@@ -48,7 +48,7 @@ class Writer:
             options,
             fence,
         )
-        self._deliveries = {name: d for name, d in graph.deliveries.items() if isinstance(d.target, DeltaTarget | FileTarget)}
+        self._deliveries = {name: d for name, d in graph.deliveries.items() if isinstance(d.target, WriterTarget)}
         self._unkept = frozenset(name for name, stream in graph.streams.items() if not stream.kept)
         self._types = pickled({graph.stream_of(d.stream).name: graph.stream_of(d.stream).value_type for d in self._deliveries.values()})
         self._positions: dict[str, int] = {}
@@ -164,7 +164,7 @@ class Writer:
 
     def _settings(self, name: str, delivery: Delivery) -> said.OutputSettings:
         target = delivery.target
-        assert isinstance(target, DeltaTarget | FileTarget)
+        assert isinstance(target, WriterTarget)
         return said.OutputSettings(
             name=name,
             stream=self._graph.stream_of(delivery.stream).name,

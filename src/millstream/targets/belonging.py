@@ -34,8 +34,8 @@ class Reached(msgspec.Struct, frozen=True):
     step: int
 
 
-def destination(delivery: Path, path: Path, *, delivered: int) -> Destination:
-    """Of a delivery that has `delivered`, there or elsewhere, and that goes to `path` now."""
+def destination(delivery: Path, path: Path | str, *, delivered: int) -> Destination:
+    """Of a delivery that has `delivered`, there or elsewhere, and that goes to `path` now: a folder, or how a target describes itself."""
     found = read_json(delivery / TARGET, Destination)
     return found if found is not None and found.path == str(path) else Destination(str(path), delivered)
 

@@ -17,9 +17,9 @@ from millstream.log.entries import ENTRIES
 from millstream.log.folder import Folder
 from millstream.log.history import position_of
 from millstream.log.snapshot import newest_version
+from millstream.target import DeliveryContext
 from millstream.targets.belonging import check_claim, destination, reached
 from millstream.targets.delta import application, check_schema, open_table
-from millstream.targets.driver import driver_target
 from millstream.targets.files import check_not_ahead, newest_step
 from millstream.targets.steps import FoundSteps, check_steps, find_steps, ways_out
 from millstream.targets.typed import Values
@@ -52,7 +52,7 @@ class Ends:
             if name in anew:
                 continue
             steps, delivered, target = find_steps(folder.delivery(name)), ledger.delivered.get(name, 0), delivery.target
-            is_table = isinstance(target, DeltaTarget)
+            is_table = isinstance(target, DeltaTarget) or target.transactional
             check_steps(
                 name,
                 folder.delivery(name),
@@ -60,7 +60,7 @@ class Ends:
                 after=steps,
                 delivered=delivered,
                 newest=ledger.number,
-                durable=not is_table and _is_durable(delivery),
+                durable=not is_table and target.numbered,
             )
             if isinstance(target, DeltaTarget):
                 self._check_table(delivery, Path(target.path).absolute(), folder, steps, delivered=delivered, newest=ledger.number)
@@ -116,18 +116,15 @@ def _found(delivery: Delivery, steps: FoundSteps | None) -> int | None:
     return None if table is None else table.transaction_version(application(delivery.name, identity))
 
 
-def _is_durable(delivery: Delivery) -> bool:
-    return isinstance(delivery.target, FileTarget) or driver_target(delivery).durable
-
-
 def check_targets(folder: Folder, graph: Graph, id_: str, *, anew: Collection[str] = ()) -> None:
     """Refuse what cannot be delivered to before anything runs; it would be found by the first commit there."""
     for name, delivery in graph.deliveries.items():
+        stream = graph.stream_of(delivery.stream)
+        delivery.target.check(DeliveryContext(name, stream.name, stream.value_type, identity="", fence=0))
         if isinstance(delivery.target, DeltaTarget | FileTarget):
             path = Path(delivery.target.path).absolute()
             _check_writable(name, path)
             if isinstance(delivery.target, DeltaTarget) and (table := open_table(path)) is not None:
-                stream = graph.stream_of(delivery.stream)
                 check_schema(path, table, Values(stream.name, stream.value_type))
             if name not in anew:
                 check_claim(name, path, folder, id_)

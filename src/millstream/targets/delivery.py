@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from millstream.core.parts import Columns
+from millstream.target import Step
 from millstream.targets.lacking import Epoch, InLog, Lacking, Place, Tail
-from millstream.targets.steps import Step
 
 MAX_RECORDS = 1_000_000  # of a step
 MAX_PLACES = 50_000  # of parts that are remembered while a target is slow; what comes after is asked for again
@@ -120,7 +120,7 @@ class DeliveryMachine:
         self._open = open
         self._said = position
         self._newest = newest
-        self._lacking = Lacking(position if open is None else open.a)
+        self._lacking = Lacking(position if open is None else open.after)
         self._max_records, self._max_places = max_records, max_places
         self._reads: list[ReadHistory | ReadParts] = []
         self._contents: list[Content] = []
@@ -172,7 +172,7 @@ class DeliveryMachine:
     def on_missing(self) -> list[Action]:
         """It was slower than the log, and a part is gone from the journal: what there is after its position is asked for anew."""
         self._reads, self._contents = [], []
-        self._lacking.ask_anew(self.position if self._open is None else self._open.a)
+        self._lacking.ask_anew(self.position if self._open is None else self._open.after)
         return self._ask()
 
     def on_failed(self, error: BaseException) -> list[Action]:
@@ -201,7 +201,7 @@ class DeliveryMachine:
         if self.state is not State.WAITING:
             return []
         if self._open is not None:
-            return self._repeat(self._open) if self._lacking.known >= self._open.b else self._ask()
+            return self._repeat(self._open) if self._lacking.known >= self._open.upto else self._ask()
         if (in_log := self._lacking.in_log) is not None:
             return self._read((self.position, in_log.upto), [ReadHistory(self.position, in_log.upto, self._max_records)])
         if self._lacking:
@@ -216,13 +216,13 @@ class DeliveryMachine:
     def _repeat(self, step: Step) -> list[Action]:
         """Exactly the epochs of the open step, wherever they lie by now."""
         reads: list[ReadHistory | ReadParts] = []
-        for in_log, pieces in groupby(self._lacking.until(step.b), key=lambda piece: isinstance(piece, InLog)):
+        for in_log, pieces in groupby(self._lacking.until(step.upto), key=lambda piece: isinstance(piece, InLog)):
             if in_log:
                 reads += [ReadHistory(piece.after, piece.upto) for piece in pieces if isinstance(piece, InLog)]
             else:
                 reads.append(ReadParts([place for piece in pieces if isinstance(piece, Epoch) for place in piece.places]))
-        self._lacking.forget(step.b)
-        return self._read((step.a, step.b), reads or [ReadParts([])])
+        self._lacking.forget(step.upto)
+        return self._read((step.after, step.upto), reads or [ReadParts([])])
 
     def _take(self) -> list[Action]:
         """What has come, up to the bound of a step; an epoch without a record moves the end only."""

@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from millstream.core.codec import value_decoder
-from millstream.core.graph import StreamPlan
 from millstream.core.parts import Columns, Part
-from millstream.delivery import ConsoleTarget, Delivery, FunctionTarget, MemoryTarget
-from millstream.errors import LogError, MillstreamError, RecordError, TopologyError
+from millstream.errors import Fenced, LogError, MillstreamError, RecordError
 from millstream.journal.errors import Missing
 from millstream.record import Record
-from millstream.targets.console import Console
+from millstream.target import DeliveryContext, Step
+from millstream.targets.connection import Abandoned, Connection
 from millstream.targets.delivery import (
     Action,
     CallTarget,
@@ -29,20 +28,8 @@ from millstream.targets.delivery import (
     State,
     Stretch,
 )
-from millstream.targets.function import Function
 from millstream.targets.lacking import Place, Tail
-from millstream.targets.memory import Memory
 from millstream.targets.records import records_of
-from millstream.targets.steps import Steps
-
-
-class DriverTarget(Protocol):
-    """A target that is called in the driver's own process."""
-
-    durable: bool  # whether a step must come again under its own number: it is then on the disk before the call
-
-    def call(self, k: int, records: list[Record[Any]]) -> None:
-        """Take the records of step k, by timestamp. After a crash it may come again."""
 
 
 class Journal(Protocol):
@@ -64,24 +51,34 @@ class Journal(Protocol):
         """The delivery has everything up to here. Must not wait."""
 
 
-def driver_target(delivery: Delivery) -> DriverTarget:
-    target = delivery.target
-    if isinstance(target, FunctionTarget):
-        return Function(target)
-    if isinstance(target, ConsoleTarget):
-        return Console(delivery.name, target)
-    if isinstance(target, MemoryTarget):
-        return Memory(target)
-    raise TopologyError(f"delivery {delivery.name!r}: {target!r} is not a target that Millstream knows")
+class DeliverySteps(Protocol):
+    """How far a delivery is: in its folder, or in the target itself."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def open(self) -> Step | None: ...
+    def begin(self, a: int, b: int) -> Step: ...
+    def done(self) -> None: ...
+    def skip(self, upto: int) -> Step | None:
+        """There was nothing up to here. Where the target must be told so itself: by this step, without records."""
+
+    def close(self) -> None: ...
 
 
 class DeliveryThread(threading.Thread):
     """Performs what the machine says. `error` is why it stopped, for the run to raise; it then delivers no more."""
 
-    def __init__(self, name: str, stream: StreamPlan, target: DriverTarget, steps: Steps, journal: Journal, *, newest: int) -> None:
-        super().__init__(name=f"millstream delivers {name}", daemon=True)
-        self._delivery, self._stream, self._target, self._steps, self._journal = name, stream.name, target, steps, journal
-        self._decode = value_decoder(stream.value_type)
+    def __init__(self, context: DeliveryContext, connection: Connection, steps: DeliverySteps, journal: Journal, *, newest: int) -> None:
+        super().__init__(name=f"millstream delivers {context.delivery}", daemon=True)
+        self._delivery, self._stream, self._connection, self._steps, self._journal = (
+            context.delivery,
+            context.stream,
+            connection,
+            steps,
+            journal,
+        )
+        self._decode = value_decoder(context.value_type)
         self._machine = DeliveryMachine(position=steps.position, open=steps.open, newest=newest)
         self._changed = threading.Condition()
         self._actions: list[Action] = self._machine.on_start()
@@ -96,6 +93,11 @@ class DeliveryThread(threading.Thread):
     def position(self) -> int:
         """Everything up to this epoch is delivered, or there was nothing to deliver."""
         return self._machine.position
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it waits for its target, if it does."""
+        return self._connection.trouble
 
     def notify(self, number: int, places: Sequence[Place]) -> None:
         """A commit is durable; `places` are the plain parts of this stream that it names. Does not wait."""
@@ -138,6 +140,7 @@ class DeliveryThread(threading.Thread):
             self._fail(error)
         finally:
             self._steps.close()
+            self._connection.close()
 
     def _is_behind(self) -> bool:
         """What is missing was let go, for the log has it; twice at one place, with nothing new in the log, it is damage."""
@@ -146,7 +149,7 @@ class DeliveryThread(threading.Thread):
 
     def _fail(self, error: BaseException) -> None:
         """What a newer run has removed is missing here, and no damage (rule 12): only an owner blames the disk."""
-        self.overtaken = isinstance(error, LogError) and not self._journal.still_owner()
+        self.overtaken = isinstance(error, Fenced) or (isinstance(error, LogError) and not self._journal.still_owner())
         with self._changed:
             if self.overtaken:
                 self._machine.on_overtaken()
@@ -188,8 +191,7 @@ class DeliveryThread(threading.Thread):
             case CallTarget():
                 return self._call(action)
             case Skip(upto):
-                self._steps.skip(upto)
-                journal.say(upto)
+                return self._skip(upto)
             case Say(position):
                 journal.say(position)
         return list
@@ -204,9 +206,27 @@ class DeliveryThread(threading.Thread):
         if not self._journal.still_owner():
             self.overtaken = True
             return self._machine.on_overtaken
-        self._target.call(step.k, records)
+        return self._machine.on_done if self._write(step, records) else list
+
+    def _skip(self, upto: int) -> Callable[[], list[Action]]:
+        """There was nothing up to here."""
+        step = self._steps.skip(upto)
+        if step is None or self._write(step, []):
+            self._journal.say(upto)
+        return list
+
+    def _write(self, step: Step, records: Sequence[Record[Any]]) -> bool:
+        """Whether the target has it; not if the delivery was given up while the target could not be reached."""
+        try:
+            self._connection.write(step, records, wait=self._wait_until_abandoned)
+        except Abandoned:
+            return False
         self._steps.done()
-        return self._machine.on_done
+        return True
+
+    def _wait_until_abandoned(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._abandoned, seconds)
 
 
 def _explained(delivery: str, error: BaseException) -> MillstreamError:
@@ -222,6 +242,6 @@ def _explained(delivery: str, error: BaseException) -> MillstreamError:
 def _trace(error: BaseException) -> str:
     """The part of a traceback that is the user's own: what lies below the last frame of ours on top."""
     inner: TracebackType | None = error.__traceback__
-    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("millstream.targets"):
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith(("millstream.targets", "millstream.delivery")):
         inner = inner.tb_next
     return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__)).rstrip()

@@ -37,11 +37,11 @@ class FilesOutput:
 
     def position(self) -> int:
         step = self._steps.open
-        return self._steps.position if step is None else step.a
+        return self._steps.position if step is None else step.after
 
     def open_until(self) -> int | None:
         step = self._steps.open
-        return None if step is None else step.b
+        return None if step is None else step.upto
 
     def add(self, epoch: int, stream: str, origin: str, major: int, columns: Columns) -> None:
         self._gathered.add(epoch, origin, major, columns)
@@ -56,20 +56,20 @@ class FilesOutput:
                 return to
             sync_folder(self._path / STAGING)
             step = self._steps.begin(self._steps.position, to)
-        assert step.b == to, f"step {step} is open, not one that ends with {to}"
+        assert step.upto == to, f"step {step} is open, not one that ends with {to}"
         self._path.mkdir(parents=True, exist_ok=True)
-        names = [f"{self._prefix}{step.k:09d}-{n:04d}.{self._format.value}" for n in range(len(self._staged))]
+        names = [f"{self._prefix}{step.number:09d}-{n:04d}.{self._format.value}" for n in range(len(self._staged))]
         for staged, name in zip(self._staged, names, strict=True):
             self._check_owner()
             os.replace(staged, self._path / name)
         if repeated:  # read from the log, the same records may be dealt over fewer files than from the journal
             for file in self._path.glob("*"):
-                if file.name.startswith(f"{self._prefix}{step.k:09d}-") and file.name not in names:
+                if file.name.startswith(f"{self._prefix}{step.number:09d}-") and file.name not in names:
                     self._check_owner()
                     file.unlink()
         sync_folder(self._path)
         self._staged = []
-        keep_reached(self.name, self._path, self._steps.identity, step.k)
+        keep_reached(self.name, self._path, self._steps.identity, step.number)
         self._steps.done()
         return to
 

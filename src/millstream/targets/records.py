@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -29,7 +29,8 @@ def records_of(contents: Sequence[Content], decode: Decode, stream: str) -> list
         except Exception:
             _refuse(content, decode, stream)
             raise
-        records += map(Record, columns.keys, values, columns.timestamps)
+        places = repeat(False), repeat(f"{content.origin}/{content.major}/"), columns.minors
+        records += map(Record, columns.keys, values, columns.timestamps, *places)
     records.sort(key=attrgetter("timestamp"))  # stable, and quick where they are in order already
     return records
 

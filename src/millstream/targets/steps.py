@@ -15,18 +15,11 @@ import msgspec
 
 from millstream.errors import LogError
 from millstream.log.folder import sync_folder
+from millstream.target import Step
 
 SLOT = 256  # bytes; a sector of a disk holds whole slots and is written whole or not at all, so no slot is ever torn
 SLOTS = 16
 TARGET = "target.json"  # beside the steps: where they went
-
-
-class Step(msgspec.Struct, array_like=True, frozen=True):
-    """What a target is called with at once: the records of epochs (a, b]. Steps count 0, 1, 2… without gaps."""
-
-    k: int
-    a: int
-    b: int
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
@@ -54,7 +47,7 @@ class FoundSteps:
     @property
     def upto(self) -> int:
         """The last epoch that the target may have."""
-        return max(self.kept.position, self.kept.open.b if self.kept.open is not None else 0)
+        return max(self.kept.position, self.kept.open.upto if self.kept.open is not None else 0)
 
 
 def find_steps(folder: Path) -> FoundSteps | None:
@@ -195,10 +188,10 @@ class Steps:
         """The target has the open step. On the disk before anyone is told, for what was delivered may then be removed."""
         step = self.open
         assert step is not None, "no step is open"
-        self._write(position=step.b, next=step.k + 1)
+        self._write(position=step.upto, next=step.number + 1)
 
     def skip(self, upto: int) -> None:
-        """Up to this epoch there was nothing to deliver."""
+        """Up to this epoch there was nothing to deliver. The target need not know."""
         assert self.open is None, f"step {self.open} is open"
         if upto > self.position:
             self._write(position=upto)
@@ -230,6 +223,32 @@ class Steps:
             yield
         except OSError as error:
             raise LogError(f"{self.path} cannot be used: {error.strerror or error}") from error
+
+
+class TargetSteps:
+    """The steps of a target that remembers them itself, with the records."""
+
+    def __init__(self, last: Step | None, *, begins: int) -> None:
+        """`begins` is the position where the target has no step: what came before went elsewhere, or nowhere."""
+        self.position, self.next = (begins, 0) if last is None else (last.upto, last.number + 1)
+        self.open: Step | None = None
+
+    def begin(self, a: int, b: int) -> Step:
+        """From where the target is: epochs without a record may lie between that and `a`."""
+        assert self.position <= a < b, f"({a}, {b}] does not follow {self.position}"
+        self.open = Step(self.next, self.position, b)
+        return self.open
+
+    def done(self) -> None:
+        assert self.open is not None, "no step is open"
+        self.position, self.next, self.open = self.open.upto, self.open.number + 1, None
+
+    def skip(self, upto: int) -> Step | None:
+        """Recorded by the target, as everything else: how far it is then needs no other witness."""
+        return self.begin(self.position, upto) if upto > self.position else None
+
+    def close(self) -> None:
+        return None
 
 
 def _newest(folder: Path) -> Path | None:

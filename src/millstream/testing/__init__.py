@@ -1,5 +1,6 @@
 """A topology in this process: you send, you move the clocks, you read. No Spark, and milliseconds a test."""
 
+from millstream.testing.contracts import TargetContract, TransactionalTargetContract
 from millstream.testing.driver import Driver
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "TargetContract", "TransactionalTargetContract"]

@@ -191,7 +191,7 @@ class Driver:
         """All records of a stream so far."""
         plan = self._graph.stream_of(stream)
         decode = value_decoder(plan.value_type)
-        return [Record(stored.key, decode(stored.value), stored.timestamp) for stored in self._run.log[plan.name]]
+        return [stored.record(decode) for stored in self._run.log[plan.name]]
 
     def dead_letters(self) -> list[DeadLetter]:
         decode = value_decoder(DeadLetter)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millstream.core.arrivals import Packet, gather
 from millstream.core.epoch import Summary
@@ -26,6 +27,7 @@ from millstream.core.planning import Backlog, Limits, Plan, Waiting, plan_epoch,
 from millstream.core.route import Dealer
 from millstream.core.standing import Standing
 from millstream.mill.held import Held, decode_changes
+from millstream.record import Record
 from millstream.testing.memory import SEGMENT, MemoryJournal, MemoryStore
 from millstream.timestamp import Timestamp
 
@@ -41,6 +43,10 @@ class Stored(NamedTuple):
     key: str
     value: bytes
     timestamp: Timestamp
+
+    def record(self, decode: Callable[[bytes], Any]) -> Record[Any]:
+        origin, major, minor = self.id
+        return Record(self.key, decode(self.value), self.timestamp, False, f"{origin}/{major}/", minor)
 
 
 class MemoryRun:

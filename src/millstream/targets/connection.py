@@ -1,0 +1,74 @@
+"""A target as a delivery uses it: opened anew, and the step at hand repeated, for as long as it cannot be reached."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from millstream.errors import Fenced, MillstreamError, Unreachable
+from millstream.record import Record
+from millstream.target import DeliveryContext, Sink, Step, Target
+
+log = logging.getLogger("millstream")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries
+
+
+class Abandoned(MillstreamError):
+    """The run has given the delivery up while its target could not be reached."""
+
+
+class Connection:
+    """Whether a step went in that was interrupted, a target with transactions knows; any other gets it once more."""
+
+    def __init__(self, target: Target, context: DeliveryContext) -> None:
+        self._target, self._context = target, context
+        self._sink: Sink | None = target.open(context)
+        self.trouble: str | None = None  # why it waits now
+
+    def last_step(self) -> Step | None:
+        assert self._sink is not None
+        return self._sink.last_step()
+
+    def write(self, step: Step, records: Sequence[Record[Any]], *, wait: Callable[[float], bool]) -> None:
+        """`wait` waits so many seconds, and says whether the delivery is given up."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                if self._sink is None:
+                    self._sink = self._target.open(self._context)
+                    if self._target.transactional and self._has(step):
+                        break
+                self._sink.write(step, records)
+                break
+            except Unreachable as error:
+                self.close()
+                self._say(str(error))
+                if wait(pause):
+                    raise Abandoned(str(error)) from error
+                pause = min(2 * pause, LONGEST_PAUSE)
+        if self.trouble is not None:
+            log.info("delivery %r: %s is reached again", self._context.delivery, self._target.describe())
+            self.trouble = None
+
+    def close(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            with suppress(Unreachable):  # it is gone already
+                sink.close()
+
+    def _has(self, step: Step) -> bool:
+        """Whether the step went in although nobody heard of it."""
+        last = self.last_step()
+        if last == step:
+            return True
+        if last is not None and last.upto != step.after:
+            raise Fenced(f"{self._target.describe()} is at epoch {last.upto}, and was at {step.after}: another run delivers there")
+        return False
+
+    def _say(self, why: str) -> None:
+        if self.trouble is None:
+            log.warning("delivery %r waits: %s cannot be reached: %s", self._context.delivery, self._target.describe(), why)
+        self.trouble = f"delivery {self._context.delivery!r} waits: {self._target.describe()} cannot be reached: {why}"

@@ -1,0 +1,52 @@
+"""A delivery in the driver is opened: how far it is, by its own folder or by the target itself, and whether that can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millstream.core.graph import StreamPlan
+from millstream.delivery import Delivery
+from millstream.errors import LogError
+from millstream.log.checks import check_position
+from millstream.target import DeliveryContext
+from millstream.targets.belonging import destination, keep_destination
+from millstream.targets.connection import Connection
+from millstream.targets.driver import DeliverySteps
+from millstream.targets.steps import Steps, TargetSteps, ways_out
+
+
+def open_delivery(
+    delivery: Delivery, stream: StreamPlan, folder: Path, *, fence: int, delivered: int, newest: int
+) -> tuple[DeliveryContext, Connection, DeliverySteps]:
+    """After the first commit of the fence: from here on an older run delivers nothing. The commits say `delivered` and `newest`."""
+    name, target = delivery.name, delivery.target
+    steps = Steps(folder, fence=fence, durable=target.numbered and not target.transactional)
+    if target.transactional:
+        steps.check_there(name, delivered=delivered)
+    else:
+        steps.check(name, delivered=delivered, newest=newest)
+    context = DeliveryContext(name, stream.name, stream.value_type, steps.identity, fence)
+    connection = Connection(target, context)
+    if not target.transactional:
+        return context, connection, steps
+    try:
+        return context, connection, _steps_of_target(delivery, connection, steps, delivered=delivered, newest=newest)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        steps.close()
+
+
+def _steps_of_target(delivery: Delivery, connection: Connection, steps: Steps, *, delivered: int, newest: int) -> TargetSteps:
+    last, place, name = connection.last_step(), delivery.target.describe(), delivery.name
+    to = destination(steps.folder, place, delivered=delivered)
+    if last is None and delivered > to.begins:
+        raise LogError(
+            f"{place} has nothing of what delivery {name!r} has delivered, up to epoch {delivered}: it was deleted, or something else "
+            f"is in its place; {ways_out(name)}"
+        )
+    found = TargetSteps(last, begins=to.begins)
+    check_position(place, before=found.position, after=found.position, recorded=delivered, newest=newest)
+    keep_destination(steps.folder, to)
+    return found

@@ -1,0 +1,185 @@
+"""Targets with transactions of their own: how far they are, they say themselves; and what becomes of one that does not answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millstream as ms
+from millstream.targets import connection
+from millstream.testing import TargetContract, TransactionalTargetContract
+from tests.targets.fakes import TIMEOUT, Called, FakeJournal, Killed, deliver_all, delivery
+from tests.targets.transacted import System, SystemTarget
+from tests.waiting import wait_until
+
+
+class TestSystem(TransactionalTargetContract):
+    def setup_method(self) -> None:
+        self.system = System()
+
+    def make(self) -> ms.Target:
+        return SystemTarget(self.system)
+
+    def stored(self) -> list[tuple[str, Any]]:
+        return self.system.rows
+
+
+class TestFunction(TargetContract):
+    def setup_method(self) -> None:
+        self.rows: list[tuple[str, Any]] = []
+
+    def make(self) -> ms.Target:
+        return ms.function(lambda step, records: self.rows.extend((record.key, record.value) for record in records))
+
+    def stored(self) -> list[tuple[str, Any]]:
+        return self.rows
+
+
+class TestMemory(TargetContract):
+    def setup_method(self) -> None:
+        self.target = ms.memory()
+
+    def make(self) -> ms.Target:
+        return self.target
+
+    def stored(self) -> list[tuple[str, Any]]:
+        return [(record.key, record.value) for record in self.target.records]
+
+
+def once(moment: str, error: BaseException) -> Callable[[str], None]:
+    """Fails at this moment, the first time."""
+    left = [error]
+
+    def fail(now: str) -> None:
+        if now == moment and left:
+            raise left.pop()
+
+    return fail
+
+
+def values(system: System) -> list[Any]:
+    return [value for _, value in system.rows]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.001)
+
+
+def test_a_start_goes_on_where_the_target_is(tmp_path: Path) -> None:
+    journal, system = FakeJournal(), System()
+    journal.commit(1, 2)
+    deliver_all(journal, SystemTarget(system), tmp_path)
+    journal.commit(3)
+    deliver_all(journal, SystemTarget(system), tmp_path, fence=2)
+    assert values(system) == [1, 2, 3]
+    assert list(system.steps.values()) == [ms.Step(1, 1, 2)]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_after_a_crash_a_step_that_went_in_does_not_come_again(tmp_path: Path, moment: str) -> None:
+    journal, system = FakeJournal(), System()
+    journal.commit(1)
+    deliver_all(journal, SystemTarget(system), tmp_path)
+    journal.commit(2)
+    system.fail = once(moment, Killed())
+    assert "Killed" in str(deliver_all(journal, SystemTarget(system), tmp_path, fence=2).error)
+    journal.commit(3)
+    deliver_all(journal, SystemTarget(system), tmp_path, fence=3)
+    assert values(system) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_one_that_does_not_answer_is_tried_again_and_asked_whether_the_step_went_in(
+    tmp_path: Path, moment: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "millstream")
+    journal, system = FakeJournal(), System(fail=once(moment, ms.Unreachable("no route")))
+    journal.commit(1, 2)
+    thread = deliver_all(journal, SystemTarget(system), tmp_path)
+    assert (thread.error, values(system)) == (None, [1, 2])
+    assert [record.getMessage() for record in caplog.records] == [
+        "delivery 'out' waits: the system cannot be reached: no route",
+        "delivery 'out': the system is reached again",
+    ]
+
+
+def test_without_transactions_the_same_step_comes_again(tmp_path: Path) -> None:
+    journal, fail = FakeJournal(), once("call", ms.Unreachable("no route"))
+
+    class Shaky(Called):
+        def call(self, k: int, records: list[ms.Record[Any]]) -> None:
+            super().call(k, records)
+            fail("call")
+
+    target = Shaky()
+    journal.commit(1)
+    assert deliver_all(journal, target, tmp_path).error is None
+    assert target.calls == [(0, [1]), (0, [1])]
+
+
+def test_while_it_does_not_answer_that_is_told_and_a_stop_gives_it_up(tmp_path: Path) -> None:
+    def down(moment: str) -> None:
+        if moment != "open" or system.rows:
+            raise ms.Unreachable("connection refused")
+
+    journal, system = FakeJournal(), System()
+    journal.commit(1)
+    thread = delivery(journal, SystemTarget(system), tmp_path)
+    system.fail = down
+    thread.start()
+    wait_until(lambda: thread.trouble is not None, TIMEOUT)
+    assert thread.trouble == "delivery 'out' waits: the system cannot be reached: connection refused"
+    assert not thread.stop(1, 0.01)
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+    assert (thread.error, values(system)) == (None, [])
+    system.fail = lambda moment: None
+    deliver_all(journal, SystemTarget(system), tmp_path, fence=2)
+    assert values(system) == [1]
+
+
+def test_an_overtaken_run_is_refused_by_the_target(tmp_path: Path) -> None:
+    journal, system = FakeJournal(), System()
+    old = delivery(journal, SystemTarget(system), tmp_path)
+    delivery(journal, SystemTarget(system), tmp_path, fence=2)
+    old.start()
+    old.notify(*journal.commit(1))
+    old.join(TIMEOUT)
+    assert (old.overtaken, values(system)) == (True, [])
+
+
+def test_epochs_without_a_record_are_recorded_there_too(tmp_path: Path) -> None:
+    journal, system = FakeJournal(), System()
+    journal.commit(1)
+    for _ in range(5):
+        journal.commit()
+    deliver_all(journal, SystemTarget(system), tmp_path)
+    assert max(journal.said) == 6
+    assert [step.upto for step in system.steps.values()] == [6]
+    deliver_all(journal, SystemTarget(system), tmp_path, fence=2)
+    assert values(system) == [1]
+
+
+def test_a_target_that_was_emptied_is_refused(tmp_path: Path) -> None:
+    journal, system = FakeJournal(), System()
+    journal.commit(1)
+    deliver_all(journal, SystemTarget(system), tmp_path)
+    with pytest.raises(ms.LogError, match=r"the system has nothing of what delivery 'out' has delivered, up to epoch 1.*--deliver-anew"):
+        delivery(journal, SystemTarget(System()), tmp_path, fence=2)
+
+
+def test_a_target_that_is_ahead_or_behind_is_refused(tmp_path: Path) -> None:
+    journal, system = FakeJournal(), System()
+    for n in range(3):
+        journal.commit(n)
+    deliver_all(journal, SystemTarget(system), tmp_path)
+    (identity,) = system.steps
+    for upto, why in ((9, "the system has epochs up to 9, but commits end with 3"), (2, "the system ends with epoch 2")):
+        system.steps[identity] = ms.Step(0, 0, upto)
+        with pytest.raises(ms.LogError, match=why):
+            delivery(journal, SystemTarget(system), tmp_path, fence=2)
