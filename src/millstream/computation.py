@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from millstream import arguments
 from millstream.errors import TopologyError
 from millstream.expiry import Expiry
 from millstream.record import Clock, Record, Timer
-from millstream.stream import Output
+from millstream.stream import Output, members
 from millstream.timestamp import Timestamp
 
 if TYPE_CHECKING:
@@ -239,8 +238,7 @@ def _taken(cls: type[Computation[Any]]) -> tuple[Any, ...] | None:
     if not seen or typing.get_origin(seen[0]) is not Record:
         return None
     (taken,) = typing.get_args(seen[0])
-    union = typing.get_origin(taken) in (typing.Union, types.UnionType)
-    return typing.get_args(taken) if union else (taken,)
+    return members(taken)
 
 
 for _name in LENT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -91,3 +93,17 @@ class Output(Stream[V]):
 
     def __repr__(self) -> str:
         return f"<output {type(self.owner).__name__}.{self.attribute}>"
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; of any other type, itself."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def called(kind: Any) -> str:
+    """A type as a user would write it."""
+    if kind is type(None):
+        return "None"
+    if len(members(kind)) > 1:
+        return " | ".join(map(called, members(kind)))
+    return getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)

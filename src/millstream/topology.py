@@ -15,7 +15,7 @@ from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
 from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Source
 from millstream.record import DeadLetter, Errors, Late
-from millstream.stream import Output, Stream
+from millstream.stream import Output, Stream, called, members
 from millstream.target import Target
 from millstream.timestamp import DAY, Duration, Timestamp
 
@@ -68,7 +68,7 @@ class Node(Generic[V]):
                 f"{self.name!r} diverts late records to an output of another computation; give it an output of its own for them"
             )
         into = late.to.value_type
-        for found in [stream.value_type for stream in streams]:
+        for found in [kind for stream in streams for kind in members(stream.value_type)]:
             if not (found in (None, Any) or into is Any or typing.get_args(into) or _is_a(found, into)):
                 raise TopologyError(
                     f"{self.name!r} diverts late {called(found)} to an output of {called(into)}; annotate it Output[{called(found)}]"
@@ -76,9 +76,9 @@ class Node(Generic[V]):
 
     def _check_types(self, streams: Iterable[Stream[Any]]) -> None:
         kind, taken = type(self.computation).__name__, type(self.computation)._inputs
-        if taken is None or any(isinstance(t, TypeVar) or typing.get_origin(t) or t is Any for t in taken):
+        if taken is None or any(isinstance(t, TypeVar) or typing.get_origin(t) or t is Any for t in taken):  # of a generic one: unknown
             return
-        carried = [stream.value_type for stream in streams]
+        carried = [kind for stream in streams for kind in members(stream.value_type)]
         for found in carried:
             if found is not None and found is not Any and not any(_is_a(found, t) for t in taken):
                 raise TopologyError(
@@ -191,8 +191,3 @@ class Topology:
 def _is_a(found: Any, taken: Any) -> bool:
     """Whether values of `found` may be taken for `taken`."""
     return found == taken or (isinstance(found, type) and isinstance(taken, type) and issubclass(found, taken))
-
-
-def called(kind: Any) -> str:
-    """A type as a user would write it."""
-    return getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)

@@ -12,33 +12,24 @@ from typing import Any
 import msgspec
 
 from millstream.computation import Computation, initial_of
+from millstream.core.types import custom_class, plain_class
 from millstream.errors import TopologyError
+from millstream.stream import called
 
 encode_value = msgspec.json.Encoder().encode
 encode_kept = msgspec.msgpack.Encoder().encode
 
-_PLAIN = (int, str, bool)  # not float: JSON has no NaN
+INSTEAD_OF_CUSTOM = "use a dict, a list, a dataclass or a Struct for it"
 
 
 def value_decoder(kind: Any, *, strict: bool = True) -> Callable[[bytes | str], Any]:
     """Decodes the JSON text of a value of type `kind`; with `strict=False`, text is taken for numbers too (CSV)."""
     settle(kind)
+    refuse_custom(kind, "values of {} cannot be carried in a stream", INSTEAD_OF_CUSTOM)
     try:
         return msgspec.json.Decoder(Any if kind is None else kind, strict=strict).decode
     except TypeError as error:
         raise TopologyError(f"values of {kind} cannot be carried in a stream: {error}") from None
-
-
-def describe_type(kind: Any) -> str:
-    """As code writes it."""
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
-def plain_class(kind: Any) -> type | None:
-    """The class whose instances need no look before they are kept as `kind`: as what they are written, they are read back."""
-    while isinstance(kind, typing.NewType):
-        kind = kind.__supertype__
-    return kind if kind in _PLAIN else None
 
 
 class StateCodec:
@@ -51,7 +42,9 @@ class StateCodec:
             raise TopologyError(f"{kind.__name__} has encode_state but no decode_state; define both")
         self.encode: Callable[[Any], bytes] = computation.encode_state if encodes else encode_kept  # type: ignore[assignment]
         # decode_state alone reads what an older version of the code kept.
-        self.decode: Callable[[bytes], Any] = computation.decode_state if decodes else _kept_decoder(computation.state_type())
+        self.decode: Callable[[bytes], Any] = (
+            computation.decode_state if decodes else _kept_decoder(kind.__name__, computation.state_type())
+        )
         # What is kept is read once before it is kept, for a state of another type than declared could never be read again.
         # Bytes of the user's own codec are the user's: a decode_state that is put right can read them.
         self.plain = plain_class(computation.state_type())
@@ -71,8 +64,15 @@ def _not_checked(kept: bytes) -> None:
     return None
 
 
-def _kept_decoder(kind: Any) -> Callable[[bytes], Any]:
+def refuse_custom(kind: Any, what: str, remedy: str) -> None:
+    """Of a class that msgspec does not know, it writes what it is derived from, such as a dict, and could not read it back."""
+    if (custom := custom_class(kind)) is not None:
+        raise TopologyError(f"{what.format(called(kind))}: a {called(custom)} would not come back as one; {remedy}")
+
+
+def _kept_decoder(owner: str, kind: Any) -> Callable[[bytes], Any]:
     settle(kind)
+    refuse_custom(kind, f"the state of {owner} cannot be kept", f"define encode_state and decode_state, or {INSTEAD_OF_CUSTOM}")
     try:
         return msgspec.msgpack.Decoder(Any if kind is None else kind).decode
     except TypeError as error:

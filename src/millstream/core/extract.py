@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from millstream.core.codec import value_decoder
+from millstream.core.types import is_text, not_text
 from millstream.errors import MillstreamError
 from millstream.injector import BoundedDisorder, Injection
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp, describe, to_timestamp, to_timestamps
@@ -65,13 +66,13 @@ class Extractor:
     def extract(self, value: Any, columns: dict[str, Any], *, now: Timestamp) -> Extracted:
         injection = self._injection
         key = self._find("key", injection.key, value, columns)
-        if not isinstance(key, str):
-            raise RefusedValue(f"its key is {key!r}; a key is text: return str(...)")
+        if not is_text(key):
+            raise RefusedValue(f"its key is {not_text('key', key, 'return')}")
         timestamp = self._moment("timestamp", injection.timestamp, value, columns)
         check_timestamp(timestamp, ahead=injection.ahead, now=now)
         partition = "" if injection.partition is None else self._find("partition", injection.partition, value, columns)
-        if not isinstance(partition, str):
-            raise RefusedValue(f"its partition is {partition!r}; a partition is text: return str(...)")
+        if not is_text(partition):
+            raise RefusedValue(f"its partition is {not_text('partition', partition, 'return')}")
         if self._disorder is not None:
             complete = timestamp - self._disorder
         else:
@@ -102,6 +103,8 @@ class Extractor:
             return None  # functions are called anew then: they are functions of the value
         # bool is an int: only the very types are beyond doubt.
         if set(map(type, keys)) != {str} or set(map(type, timestamps)) != {int} or (partitions and set(map(type, partitions)) != {str}):
+            return None
+        if not is_text("".join(keys)) or (partitions and not is_text("".join(partitions))):
             return None
         stamps = cast(list[Timestamp], timestamps)
         first, last = min(stamps), max(stamps)

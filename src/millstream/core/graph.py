@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from millstream.computation import Computation
-from millstream.core.codec import settle
+from millstream.core.codec import INSTEAD_OF_CUSTOM, StateCodec, refuse_custom, settle
 from millstream.core.outline import Outline, OutlinedInput, OutlinedNode
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
@@ -138,8 +138,12 @@ def compile_topology(topology: Topology) -> Graph:
         )
         for name, node in topology.nodes.items()
     }
-    for kind in [*(stream.value_type for stream in streams.values()), *(node.computation.state_type() for node in nodes.values())]:
-        settle(kind)
+    for carried in streams.values():
+        settle(carried.value_type)
+        refuse_custom(carried.value_type, f"stream {carried.name!r} cannot carry values of {{}}", INSTEAD_OF_CUSTOM)
+    for plan in nodes.values():
+        settle(plan.computation.state_type())
+        StateCodec(plan.computation)  # refuses a state that could not be kept
     injections = {name: stream.injection for name, stream in topology.injected.items()}
     return Graph(topology.name, streams, injections, nodes, dict(topology.deliveries), tuple(inputs))
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.core.codec import describe_type, encode_value, plain_class, value_decoder
+from millstream.core.codec import encode_value, value_decoder
 from millstream.core.parts import Columns
+from millstream.core.types import GREATEST, LEAST, is_text, not_text, plain_class, reads_back
 from millstream.errors import TopologyError
+from millstream.stream import called
 from millstream.timestamp import Timestamp, describe, to_timestamp
 
 FIRST_DATE = to_timestamp(datetime.min.replace(tzinfo=UTC))  # what a date can hold, and so a table
@@ -22,14 +24,14 @@ def no_moment(what: str, found: object) -> TopologyError:
 
 
 def no_text(call: str, what: str, found: object) -> TopologyError:
-    return TopologyError(f"{call}: {what} is {found!r}; a {what} is text: use str(...)")
+    return TopologyError(f"{call}: {what} is {not_text(what, found, 'use')}")
 
 
 def _no_value(attribute: str, data: bytes, kind: Any, error: Exception) -> TopologyError:
     text = data.decode(errors="replace")
     text = text if len(text) <= MAX_TOLD else text[:MAX_TOLD] + "…"
     return TopologyError(
-        f"{attribute}.produce: the value, {text} as JSON, could not be read back as {describe_type(kind)}, which the output declares: "
+        f"{attribute}.produce: the value, {text} as JSON, could not be read back as {called(kind)}, which the output declares: "
         f"{error}; produce what {attribute}: ms.Output[...] says, or let it say what is produced"
     )
 
@@ -90,7 +92,7 @@ class Fits:
     def __init__(self, kind: Any) -> None:
         self.kind, self.plain = kind, plain_class(kind)
         try:
-            self.check = value_decoder(kind)
+            self.check = reads_back(kind, value_decoder(kind))
         except TopologyError:  # such as a union of dataclasses: nobody reads it by its type, and so there is nothing to check
             self.check = value_decoder(Any)
 
@@ -99,7 +101,7 @@ def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made], fit
     """`produce` for an output of a computation whose own dictionary this is: what it needs is bound, so a call is four appends."""
     add_key, add_value, add_timestamp, add = made.keys.append, made.values.append, made.timestamps.append, order.append
     encode, earliest, latest = encode_value, FIRST_DATE, LAST_DATE
-    plain, check = fits.plain, fits.check
+    plain, check, least, greatest = fits.plain, fits.check, LEAST, GREATEST
 
     def produce(value: Any, *, timestamp: Timestamp, key: str | None = None) -> None:
         if timestamp.__class__ is not int:  # type: ignore[comparison-overlap]
@@ -111,11 +113,11 @@ def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made], fit
             )
         if key is None:
             key = own["key"]
-        elif key.__class__ is not str:
+        elif key.__class__ is not str or not (key.isascii() or is_text(key)):
             raise no_text(f"{attribute}.produce", "key", key)
         # Encoded now, so that a value changed later is sent as it was; and first, for what cannot be encoded leaves no trace.
         data = encode(value)
-        if value.__class__ is not plain:
+        if value.__class__ is not plain or (plain is int and not least <= value <= greatest):
             try:
                 check(data)
             except Exception as error:

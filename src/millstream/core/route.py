@@ -10,6 +10,7 @@ from millstream.core.codec import value_decoder
 from millstream.core.graph import Graph, InputPlan
 from millstream.core.lanes import Lanes
 from millstream.core.parts import BYTES_PER_PART, RECORDS_PER_PART, Columns, Dealt
+from millstream.core.types import is_text, not_text
 
 
 class Router:
@@ -40,8 +41,8 @@ class Router:
                 value = change.apply(value)
                 continue
             key = change.apply(value)
-            if not isinstance(key, str):
-                raise TypeError(f"by(...) returned {key!r}; a key is text: return str(...)")
+            if not is_text(key):
+                raise TypeError(f"by(...) returned {not_text('key', key, 'return')}")
         return key
 
 

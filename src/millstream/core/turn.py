@@ -8,14 +8,16 @@ from types import TracebackType
 from typing import Any, cast
 
 from millstream.core.arrivals import Arrivals
-from millstream.core.codec import StateCodec, describe_type, encode_value, value_decoder
+from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Header, Tally
 from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
 from millstream.core.productions import FIRST_DATE, LAST_DATE, Fits, Productions, lend, no_moment, no_text
 from millstream.core.row import END, HeldRow, KeptTimer, Row, decode_timers, keep
+from millstream.core.types import is_text
 from millstream.errors import RecordError, TopologyError
 from millstream.expiry import Expiry
 from millstream.record import Clock, DeadLetter, Errors, Late, Record
+from millstream.stream import called
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 
 MAX_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
@@ -123,7 +125,7 @@ class Turn:
     # What the computation calls.
 
     def set_timer(self, tag: str, at: Timestamp, clock: Clock, hold: Timestamp | None) -> None:
-        if type(tag) is not str:
+        if type(tag) is not str or not (tag.isascii() or is_text(tag)):
             raise no_text("set_timer", "tag", tag)
         if hold is not None and (type(hold) is not int or not START_OF_TIME <= hold <= END_OF_TIME):  # type: ignore[comparison-overlap]
             raise no_moment(f"set_timer({tag!r}): hold", hold)
@@ -296,7 +298,7 @@ class Turn:
             try:
                 codec.check(kept)
             except Exception as error:
-                kind = describe_type(self._plan.computation.state_type())
+                kind = called(self._plan.computation.state_type())
                 raise RecordError(
                     self._place,
                     f"its state is not the {kind} that Computation[{kind}] declares: {error}; keep that, or declare what is kept",

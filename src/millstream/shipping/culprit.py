@@ -36,6 +36,8 @@ def _children(what: Any) -> Iterator[Child]:
         yield f"the object that {what.__func__.__qualname__} belongs to", what.__self__
     elif isinstance(what, type):
         for name, value in vars(what).items():
+            if name == "_abc_impl":  # made anew where the class is
+                continue
             yield f"{what.__qualname__}.{name}", value
         for base in what.__bases__:
             yield f"{base.__qualname__}", base

@@ -46,7 +46,10 @@ def for_all(change: Callable[[list[bytes]], T], rows: Rows, stream: str) -> T:
                 change([text])
             except _UNFIT as error:
                 where = f"record {rows.ids()[n]} of stream {stream!r}, key {rows.keys[n]!r}"
-                why = f"its value does not fit the type of the stream: {error}; widen the type, and start again"
+                why = (
+                    f"its value does not fit the type of the stream: {error}; widen the type, deliver to another path if that changes "
+                    f"a column, and start again"
+                )
                 raise RecordError(where, why) from error
         raise
 

@@ -19,6 +19,7 @@ from millstream.core.low_watermark import LowWatermark
 from millstream.core.parts import Columns
 from millstream.core.planning import hear
 from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, no_moment, no_text
+from millstream.core.types import is_text
 from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.errors import TopologyError
 from millstream.injector import BoundedDisorder, InjectedStream, Injection
@@ -124,7 +125,7 @@ class Driver:
         name = self._graph.stream_of(stream).name
         if not FIRST_DATE <= _moment("timestamp", timestamp) <= LAST_DATE:
             raise TopologyError(f"put: timestamp is {describe(timestamp)}, out of range for a record; give one that a date can hold")
-        if not isinstance(key, str):
+        if not is_text(key):
             raise no_text("put", "key", key)
         if name in self._run.sources:
             major, minor = 0, self._run.sources[name].position
