@@ -150,6 +150,14 @@ def test_the_readme_shows_the_example() -> None:
     assert blocks(README)[0].code.split() == example[example.index("from dataclasses import") :].split()
 
 
+def test_the_guide_shows_the_target() -> None:
+    example = (ROOT / "examples" / "sqlite_target.py").read_text(encoding="utf-8")
+    shown = [block.code for block in blocks(ROOT / "docs" / "guide" / "deliveries.md") if "class SQLite(" in block.code]
+    assert [code[code.index("TABLES = ") : code.index("\n\n\ntopology.deliver")].split() for code in shown] == [
+        example[example.index("TABLES = ") :].split()
+    ]
+
+
 @pytest.fixture
 def new_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Modules that can be imported, until the test is over."""
