@@ -4,7 +4,7 @@ The guide shows it (docs/guide/deliveries.md, "A target of your own"), and the t
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import msgspec
 import millstream as ms
 
 TABLES = """
-create table if not exists records (id text primary key, key text, value text, timestamp integer);
+create table if not exists records (id text, key text, value text, timestamp integer);
 create table if not exists steps (identity text primary key, fence integer, number integer, after integer, upto integer);
 """
 RAISE = """
@@ -41,7 +41,7 @@ class SQLite(ms.Target):
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def answering() -> Generator[None]:
     """What may be over soon, such as "database is locked", is tried again."""
     try:
         yield
@@ -71,7 +71,7 @@ class SQLiteSink(ms.Sink):
                 moved = database.execute(MOVE, {**self._who, "number": step.number, "after": step.after, "upto": step.upto})
                 if moved.rowcount != 1:
                     raise ms.Fenced("a newer run delivers to this database")
-                database.executemany("insert or replace into records values (?, ?, ?, ?)", rows)
+                database.executemany("insert into records values (?, ?, ?, ?)", rows)
                 database.execute("commit")
         finally:
             if database.in_transaction:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -150,6 +151,17 @@ def delivered(base: Path) -> Results:
     return Results(visits, totals, seen)
 
 
+def rows_of(base: Path) -> dict[str, list[str]]:
+    """The same records, as they stand in a database, by key."""
+    found: dict[str, list[str]] = defaultdict(list)
+    with contextlib.closing(sqlite3.connect(base / "out" / "rows.db")) as database:
+        rows = database.execute("select id, key, value, timestamp from records order by rowid").fetchall()
+    _unique("rows", [id_ for id_, *_ in rows])
+    for _, key, value, timestamp in rows:
+        found[key].append(_text(json.loads(value), timestamp))
+    return found
+
+
 def _unique(name: str, ids: Sequence[str]) -> None:
     assert len(set(ids)) == len(ids), f"{name}: an id was delivered twice"
 
@@ -162,6 +174,7 @@ def check(base: Path) -> int:
     """A run that has come to its end: all that must be is delivered once and in order, and the log has it too; returns its epochs."""
     want, have = expected(base), delivered(base)
     assert have.seen == want.seen
+    assert rows_of(base) == want.seen, "a target with transactions of its own"
     assert have.visits == want.visits
     assert have.totals == want.totals
     frames = _check_frames(base)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 import millstream as ms
+from tests.examples import load_example
 
 WINDOW = 10 * ms.SECOND
 
@@ -168,6 +169,7 @@ def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
     topology.deliver("totals", growing.totals, ms.to_files(str(out / "totals"), every=often))
     topology.deliver("counts", counted.counts, ms.delta(str(out / "counts"), every=often))
     topology.deliver("seen", numbered.seen, ms.function(tell(out / "seen")))
+    topology.deliver("rows", numbered.seen, load_example("sqlite_target").SQLite(str(out / "rows.db")))
     return topology
 
 

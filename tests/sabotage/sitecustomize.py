@@ -110,6 +110,21 @@ def _called(folder: Path, of: Any, *args: Any) -> dict[str, object]:
     return {"called": (folder.parent / "out" / "seen" / f"{step.number:09d}").exists()}
 
 
+def _transacted(connection: Any, step: Any, records: Any, **_: Any) -> bool:
+    return bool(connection._target.transactional and records)
+
+
+def _in_database(folder: Path, connection: Any, step: Any, *_: Any, **__: Any) -> dict[str, object]:
+    """Whether the target has committed the step."""
+    import sqlite3
+
+    database = sqlite3.connect(folder.parent / "out" / "rows.db")
+    try:
+        return {"in the target": database.execute("select upto from steps").fetchall() == [(step.upto,)]}
+    finally:
+        database.close()
+
+
 SEGMENTS, DISK, COMMITS = "millstream.journal.segments", "millstream.journal.disk", "millstream.journal.commits"
 DRIVING, LANES, INJECTORS = "millstream.mill.driving", "millstream.spark.lanes", "millstream.spark.injectors"
 
@@ -148,6 +163,8 @@ POINTS = {
     ),
     "between a step's begin and its call": Point("millstream.targets.steps", "Steps.begin", AFTER, lambda *_: not _of_writer(), _called),
     "between a step's call and its end": Point("millstream.delivery", "CallSink.write", AFTER, _always, _called),
+    "before a target's transaction": Point("millstream.targets.connection", "Connection.write", BEFORE, _transacted, _in_database),
+    "after a target's transaction": Point("millstream.targets.connection", "Connection.write", AFTER, _transacted, _in_database),
     # In the writer.
     "between the log's file and its entry": Point(
         "millstream.log.history", "History.commit", BEFORE, lambda self, staged, **_: bool(staged)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sqlite3
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import millstream as ms
 from millstream.testing import TransactionalTargetContract
+from tests.examples import load_example
 from tests.targets.fakes import TIMEOUT, FakeJournal, deliver_all, delivery
 from tests.waiting import wait_until
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "sqlite_target.py"
-
-
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sqlite_target", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(path: Path) -> list[tuple[str, Any]]:
@@ -42,14 +30,14 @@ class TestSQLite(TransactionalTargetContract):
         self.path = tmp_path / "rows.db"
 
     def make(self) -> ms.Target:
-        return example().SQLite(str(self.path))  # type: ignore[no-any-return]
+        return load_example("sqlite_target").SQLite(str(self.path))  # type: ignore[no-any-return]
 
     def stored(self) -> list[tuple[str, Any]]:
         return rows(self.path)
 
 
 def test_it_is_delivered_to(tmp_path: Path) -> None:
-    journal, target = FakeJournal(), example().SQLite(str(tmp_path / "rows.db"))
+    journal, target = FakeJournal(), load_example("sqlite_target").SQLite(str(tmp_path / "rows.db"))
     journal.commit(1, 2)
     deliver_all(journal, target, tmp_path)
     journal.commit(3)
@@ -58,7 +46,7 @@ def test_it_is_delivered_to(tmp_path: Path) -> None:
 
 
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, journal = example(), FakeJournal()
+    module, journal = load_example("sqlite_target"), FakeJournal()
     connect = sqlite3.connect
     monkeypatch.setattr(module.sqlite3, "connect", lambda path, **options: connect(path, timeout=0.01, **options))
     target = module.SQLite(str(tmp_path / "rows.db"))
