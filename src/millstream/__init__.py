@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from millstream.computation import Computation, Takes, output
-from millstream.delivery import MemoryTarget, console, delta, function, memory, to_files
+from millstream.delivery import MemoryTarget, Mode, console, delta, function, memory, to_files
 from millstream.errors import Failure, Fenced, FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError, Unreachable
 from millstream.expiry import Expiry
 from millstream.injector import BoundedDisorder, Explicit, Format, Source, dataframe, files, values
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.log.status import Status, status_of
     from millstream.spark.options import DRAINED, Options
     from millstream.spark.run import Run, start
+    from millstream.targets.postgres import to_postgres
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ _LATE = {
     "Status": "millstream.log.status",
     "status_of": "millstream.log.status",
     "run": "millstream.command.progress",
+    "to_postgres": "millstream.targets.postgres",
 }
 
 
@@ -91,6 +93,7 @@ __all__ = [
     "LogError",
     "MemoryTarget",
     "MillstreamError",
+    "Mode",
     "Options",
     "Output",
     "Record",
@@ -126,6 +129,7 @@ __all__ = [
     "to_datetime",
     "to_duration",
     "to_files",
+    "to_postgres",
     "to_timestamp",
     "values",
 ]

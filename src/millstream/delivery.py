@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,13 @@ from millstream.target import DeliveryContext, Sink, Step, Target
 from millstream.timestamp import SECOND, Duration, describe
 
 V = TypeVar("V")
+
+
+class Mode(enum.Enum):
+    """What becomes of a record in a table whose rows can change."""
+
+    APPEND = "append"  # a row for each record
+    UPSERT = "upsert"  # a row for each key: the newest record replaces it, and one without a value deletes it
 
 
 class WriterTarget(Target):

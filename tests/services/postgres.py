@@ -97,7 +97,9 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _call(self, program: str, *arguments: str) -> None:
-        done = subprocess.run([str(self._bin / program), *arguments], capture_output=True, text=True, cwd="/", check=False, **self._as_user())
+        done = subprocess.run(
+            [str(self._bin / program), *arguments], capture_output=True, text=True, cwd="/", check=False, **self._as_user()
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _as_user(self) -> dict[str, Any]:
