@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counts, epoch, flat, idle, latency, memory, recovery, rows, writer
+from bench import counts, epoch, flat, idle, latency, memory, postgres, recovery, rows, writer
 
-ALL = ["latency", "counts", "epoch", "rows", "writer", "recovery", "idle", "memory"]
+ALL = ["latency", "counts", "epoch", "rows", "writer", "postgres", "recovery", "idle", "memory"]
 
 
 def main() -> None:
@@ -27,6 +27,8 @@ def main() -> None:
         rows.main(arguments.keys or 100_000)
     if "writer" in wanted:
         writer.main()
+    if "postgres" in wanted:
+        postgres.main()
     if "epoch" in wanted:
         epoch.main(arguments.epochs, arguments.keys or 100_000)
     if "recovery" in wanted:

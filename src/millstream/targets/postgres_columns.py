@@ -106,7 +106,7 @@ def _value_columns(kind: Any, *, deletes: bool) -> list[TableColumn]:
     columns = []
     for name, hint in fields.items():
         found = column_type(hint)
-        nullable = found.nullable or _may_lack(whole, name) or (optional and not deletes)
+        nullable = found.nullable or _may_lack(whole, name, hint) or (optional and not deletes)
         columns.append(TableColumn(name, found.type, nullable, _taking(found.convert, get(name))))
     return columns
 
@@ -140,7 +140,7 @@ def _fields(kind: Any) -> dict[str, Any]:
     else:
         return {}
     known = dict(zip((each.__name__ for each in getattr(cls, "__parameters__", ())), typing.get_args(kind), strict=False))
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     return {name: known.get(getattr(hint, "__name__", ""), hint) for name in names for hint in [hints.get(name, Any)]}
 
 
@@ -150,8 +150,10 @@ def _getter(kind: Any) -> Callable[[str], Convert]:
     return lambda name: lambda value: getattr(value, name)
 
 
-def _may_lack(kind: Any, name: str) -> bool:
-    """Whether a TypedDict need not have the entry."""
+def _may_lack(kind: Any, name: str, hint: Any) -> bool:
+    """Whether a TypedDict need not have the entry. What it says itself is wrong where annotations are text."""
+    if typing.get_origin(hint) in (typing.Required, typing.NotRequired):
+        return typing.get_origin(hint) is typing.NotRequired
     return name in getattr(typing.get_origin(kind) or kind, "__optional_keys__", ())
 
 
