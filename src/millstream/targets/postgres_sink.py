@@ -22,7 +22,7 @@ from millstream.targets.steps import ways_out
 
 log = logging.getLogger("millstream")
 
-MOST_AS_ARRAYS = 100  # rows that go as parameters of one statement; more are copied
+MOST_AS_ARRAYS = 50  # rows that go as parameters of one statement where a copy would need the stage, which costs milliseconds
 
 # A server that is gone is noticed within half a minute. What the dsn says goes before these.
 _CONNECTING = {
@@ -179,7 +179,7 @@ class PostgresSink(Sink):
     def _put(self, step: _Prepared) -> None:
         if step.deleted:
             self._connection.execute(self._delete, [step.deleted])
-        if 0 < step.rows <= MOST_AS_ARRAYS:
+        if self._staged and 0 < step.rows <= MOST_AS_ARRAYS:
             self._connection.execute(self._insert_arrays, step.columns)
         elif step.rows:
             self._put_by_copy(step.columns)
