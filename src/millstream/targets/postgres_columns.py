@@ -16,9 +16,10 @@ from uuid import UUID
 import msgspec
 from psycopg.types.json import Jsonb
 
-from millstream.core.codec import describe_type, encode_value
+from millstream.core.codec import encode_value
 from millstream.errors import TopologyError
 from millstream.record import Record
+from millstream.stream import called
 from millstream.targets.postgres import LONGEST_NAME, Names
 from millstream.timestamp import Duration, Timestamp, to_datetime
 
@@ -210,6 +211,6 @@ def _check_names(found: list[str], kind: Any, names: Names) -> None:
     for option, ours in dataclasses.asdict(names).items():
         if found.count(ours) > 1:
             raise TopologyError(
-                f"to_postgres: {describe_type(kind)} brings a column {ours!r}, and so does the {option} of the records; "
+                f"to_postgres: {called(kind)} brings a column {ours!r}, and so does the {option} of the records; "
                 f"call that another name: to_postgres(..., {option}='record_{option}')"
             )

@@ -19,8 +19,8 @@ from millstream.core.low_watermark import LowWatermark
 from millstream.core.parts import Columns
 from millstream.core.planning import hear
 from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, no_moment, no_text
-from millstream.core.types import is_text
 from millstream.core.row import HeldRow, state_of, timers_of
+from millstream.core.types import is_text
 from millstream.errors import TopologyError
 from millstream.injector import BoundedDisorder, InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
