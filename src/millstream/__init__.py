@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from millstream.log.status import Status, status_of
     from millstream.spark.options import DRAINED, Options
     from millstream.spark.run import Run, start
+    from millstream.targets.kafka import to_kafka
     from millstream.targets.postgres import to_postgres
 
 __version__ = "0.1.0"
 
-# Spark takes a second to import; what only builds or tests a topology does without it.
+# Spark takes a second to import; what only builds or tests a topology does without it. Clients of other systems may be missing.
 _LATE = {
     "DRAINED": "millstream.spark.options",
     "Options": "millstream.spark.options",
@@ -49,6 +50,7 @@ _LATE = {
     "Status": "millstream.log.status",
     "status_of": "millstream.log.status",
     "run": "millstream.command.progress",
+    "to_kafka": "millstream.targets.kafka",
     "to_postgres": "millstream.targets.postgres",
 }
 
@@ -129,6 +131,7 @@ __all__ = [
     "to_datetime",
     "to_duration",
     "to_files",
+    "to_kafka",
     "to_postgres",
     "to_timestamp",
     "values",

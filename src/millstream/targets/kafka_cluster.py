@@ -1,0 +1,183 @@
+"""A Kafka cluster as a target sees it: questions with bounded waits, and what its errors mean."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from millstream.errors import LogError, MillstreamError, TopologyError, Unreachable
+from millstream.target import Step
+
+log = logging.getLogger("millstream")
+
+ANSWER_TIMEOUT = 30.0  # seconds: as long as librdkafka may take to try again by itself before the target counts as unreachable
+PAUSE = 0.02  # seconds between two looks at what changes by itself
+
+# The coordinator of a group, or an offset in it, that is not there yet; or a transaction whose end has not reached it.
+PASSING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
+REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow this user to write to the topic, and to read it",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "allow this user to read groups that begin with millstream-",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this user to write with transactional ids that begin with millstream-",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow this user to write idempotently to the cluster, or to create the topic",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "the option transaction.timeout.ms must not be above transaction.max.timeout.ms of the brokers",
+    KafkaError.POLICY_VIOLATION: "change what the cluster demands of topics, or create the topic by hand",
+    KafkaError.INVALID_REPLICATION_FACTOR: "create the topic by hand",
+    KafkaError.INVALID_PARTITIONS: "give another create_partitions=",
+}
+CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What is kept beside the offset of a group, which is the last epoch: the rest of the step, and who was there last."""
+
+    fence: int
+    number: int | None = None  # None before the first step
+    after: int = 0
+
+    def step(self, upto: int) -> Step | None:
+        return None if self.number is None else Step(self.number, self.after, upto)
+
+
+class DebugLines:
+    """librdkafka's own lines, all at one level: what they mean for a delivery, the delivery says."""
+
+    def __init__(self, clean: Callable[[str], str]) -> None:
+        self._clean = clean
+
+    def log(self, level: int, message: str, *args: Any) -> None:
+        log.debug("librdkafka: %s", self._clean(message % args))
+
+
+class Cluster:
+    """As it is for one opening of a target: with the secrets as they were then."""
+
+    def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str]) -> None:
+        self.topic, self.servers, self._secrets = topic, servers, secrets
+        self._heard: KafkaError | None = None  # what librdkafka met last, by itself
+        lines = DebugLines(self._clean)
+        self._settings = {**settings, "bootstrap.servers": servers, "logger": lines, "error_cb": self._hear}
+        try:
+            self._admin = AdminClient(self._settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise self._wrong_options(error) from None
+
+    def producer(self, on_failed: Callable[[KafkaError, Any], None], **settings: Any) -> Producer:
+        """One that keeps the order of a key, and tells of each record that failed."""
+        ours = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2", "delivery.report.only.error": True}
+        try:
+            return Producer({**self._settings, **ours, "on_delivery": on_failed, **settings})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise self._wrong_options(error) from None
+
+    def group(self, name: str) -> Any:
+        """What a transaction needs to know of a group that nobody is a member of."""
+        consumer = Consumer({**self._settings, "group.id": name})
+        try:
+            return consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+
+    # Questions.
+
+    def partitions(self, timeout: float = ANSWER_TIMEOUT) -> int:
+        """Of the topic; 0 if it does not exist. Does not create it, whatever the brokers' settings are."""
+        try:
+            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=timeout)
+            return len(self._answer(asked[self.topic], timeout).partitions)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0
+            raise self.failure(error.args[0], timeout) from None
+
+    def create_topic(self, partitions: int) -> None:
+        """Returns when the brokers know of it. Another may have created it meanwhile."""
+        try:
+            asked = self._admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=ANSWER_TIMEOUT)
+            self._answer(asked[self.topic], ANSWER_TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self.failure(error.args[0]) from None
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while not self.partitions():
+            if time.monotonic() > deadline:
+                raise Unreachable(f"topic {self.topic!r} was created, and brokers of {self.servers} do not know of it yet")
+            time.sleep(PAUSE)
+
+    def committed(self, group: str, *, stable: bool) -> tuple[Mark, Step | None] | None:
+        """What the group says of the topic. With `stable`, once no transaction is under way that could change it."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.topic, 0)])
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            try:
+                found = self._admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=ANSWER_TIMEOUT)
+                (position,) = self._answer(found[group], ANSWER_TIMEOUT).topic_partitions
+                error = position.error
+            except KafkaException as raised:
+                error = raised.args[0]
+            if error is None:
+                break
+            if error.code() not in PASSING or time.monotonic() > deadline:
+                raise self.failure(error)
+            time.sleep(PAUSE)
+        if position.offset < 0:
+            return None
+        try:
+            mark = msgspec.json.decode(position.metadata or "", type=Mark)
+        except msgspec.MsgspecError:
+            raise LogError(
+                f"the offset of group {group} for topic {self.topic!r} was not committed by Millstream: let nobody else use this group, "
+                f"and restore its offset or begin the delivery anew"
+            ) from None
+        return mark, mark.step(position.offset)
+
+    def _answer(self, future: concurrent.futures.Future[Any], timeout: float) -> Any:
+        try:
+            return future.result(timeout + 1)  # librdkafka gives up before
+        finally:
+            self._admin.poll(0)  # for what it met by itself
+
+    # What went wrong.
+
+    def failure(self, error: KafkaError, timeout: float = ANSWER_TIMEOUT) -> MillstreamError:
+        """As the run is to hear it: what will not change by itself ends it, the rest may be tried again."""
+        code, text = error.code(), self._clean(error.str())
+        if code in REFUSED:
+            return LogError(f"Kafka at {self.servers} refuses what is to be delivered to topic {self.topic!r}: {text}; {REFUSED[code]}")
+        if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT):
+            heard = "" if self._heard is None else f": {self._clean(self._heard.str())}"
+            return Unreachable(f"no answer from {self.servers} within {timeout:g} s{heard}")
+        return Unreachable(f"{self.servers}: {text}")
+
+    @property
+    def refuses_credentials(self) -> str | None:
+        """What the brokers said to them, if they were not accepted."""
+        heard = self._heard
+        return None if heard is None or heard.code() not in CREDENTIALS else self._clean(heard.str())
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self._heard = error
+
+    def _wrong_options(self, error: Exception) -> TopologyError:
+        text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        return TopologyError(f"to_kafka(options=...): {self._clean(text)}; the names and values are those of librdkafka's CONFIGURATION.md")
+
+    def _clean(self, text: str) -> str:
+        """Without secrets, wherever the text comes from."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text

@@ -1,0 +1,3 @@
+"""Services that targets are tested against."""
+
+from tests.services.kafka import kafka as kafka
