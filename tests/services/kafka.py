@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.waiting import wait_until
 
@@ -55,6 +55,9 @@ auto.create.topics.enable=true
 num.network.threads=1
 num.io.threads=2
 log.cleaner.dedupe.buffer.size=8388608
+log.retention.ms=-1
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=300
 """
 
 
@@ -193,13 +196,13 @@ class Broker:
 
     def _ends(self, topic: str) -> dict[int, int]:
         """Where the partitions end, open transactions included."""
-        with closing(self._consumer("read_uncommitted")) as consumer:
-            numbers = consumer.list_topics(topic, timeout=START_TIMEOUT).topics[topic].partitions
-            return {number: consumer.get_watermark_offsets(TopicPartition(topic, number), START_TIMEOUT)[1] for number in numbers}
+        numbers = self._admin.list_topics(timeout=START_TIMEOUT).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        return {each.partition: future.result(START_TIMEOUT).offset for each, future in self._admin.list_offsets(asked).items()}
 
     def _consumer(self, level: str) -> Consumer:
         settings = {"bootstrap.servers": self.servers, "group.id": uuid.uuid4().hex, "isolation.level": level, "log_level": 0}
-        return Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+        return Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
 
 
 @pytest.fixture(scope="session")

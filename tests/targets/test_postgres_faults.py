@@ -17,7 +17,7 @@ import millstream as ms
 from millstream.targets import connection, postgres_sink
 from millstream.targets.driver import DeliveryThread
 from tests.services.postgres import PostgresServer
-from tests.services.proxy import Cut, Proxy
+from tests.services.postgres_proxy import Cut, Proxy
 from tests.targets.fakes import TIMEOUT, FakeJournal, deliver_all, delivery
 from tests.targets.postgres_tables import Schema, context, row, written
 from tests.waiting import wait_until

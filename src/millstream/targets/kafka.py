@@ -16,7 +16,7 @@ from millstream.targets.kafka_options import KafkaOptions, OptionValue
 if TYPE_CHECKING:
     from millstream.targets.kafka_cluster import Cluster
 
-CHECK_TIMEOUT = 10.0  # seconds
+CHECK_TIMEOUT, ANSWER_TIMEOUT = 10.0, 30.0  # seconds that a broker may take, before anything runs and later
 MISSING = 'to_kafka needs the package confluent-kafka; install it: pip install "millstream[kafka]"'
 
 
@@ -34,10 +34,10 @@ class KafkaTarget(Target):
         return f"Kafka topic {self.topic!r} at {self.servers}"
 
     def check(self, context: DeliveryContext) -> None:
-        cluster = self._cluster()
+        cluster = self._cluster(CHECK_TIMEOUT)
         cluster.producer(lambda error, message: None)  # for options that only a producer looks at
         try:
-            found = cluster.partitions(CHECK_TIMEOUT)
+            found = cluster.partitions()
         except LogError as error:
             raise TopologyError(f"delivery {context.delivery!r}: {error}") from None
         except Unreachable:
@@ -56,17 +56,17 @@ class KafkaTarget(Target):
         return TransactionalKafkaSink(self._with_topic(), context)
 
     def _with_topic(self) -> Cluster:
-        cluster = self._cluster()
+        cluster = self._cluster(ANSWER_TIMEOUT)
         if not cluster.partitions():
             if self.create_partitions is None:
                 raise LogError(self._missing())
             cluster.create_topic(self.create_partitions)
         return cluster
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self, timeout: float) -> Cluster:
         from millstream.targets.kafka_cluster import Cluster
 
-        return Cluster(self.topic, self.servers, self.options.revealed(), self.options.secrets())
+        return Cluster(self.topic, self.servers, self.options.revealed(), self.options.secrets(), timeout)
 
     def _missing(self) -> str:
         return (

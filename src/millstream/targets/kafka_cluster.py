@@ -18,7 +18,6 @@ from millstream.target import Step
 
 log = logging.getLogger("millstream")
 
-ANSWER_TIMEOUT = 30.0  # seconds: as long as librdkafka may take to try again by itself before the target counts as unreachable
 PAUSE = 0.02  # seconds between two looks at what changes by itself
 
 # The coordinator of a group, or an offset in it, that is not there yet; or a transaction whose end has not reached it.
@@ -65,8 +64,9 @@ class DebugLines:
 class Cluster:
     """As it is for one opening of a target: with the secrets as they were then."""
 
-    def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str]) -> None:
-        self.topic, self.servers, self._secrets = topic, servers, secrets
+    def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str], timeout: float) -> None:
+        """`timeout` is how many seconds each answer may take, with all that librdkafka tries again by itself."""
+        self.topic, self.servers, self.timeout, self._secrets = topic, servers, timeout, secrets
         self._heard: KafkaError | None = None  # what librdkafka met last, by itself
         lines = DebugLines(self._clean)
         self._settings = {**settings, "bootstrap.servers": servers, "logger": lines, "error_cb": self._hear}
@@ -93,25 +93,25 @@ class Cluster:
 
     # Questions.
 
-    def partitions(self, timeout: float = ANSWER_TIMEOUT) -> int:
+    def partitions(self) -> int:
         """Of the topic; 0 if it does not exist. Does not create it, whatever the brokers' settings are."""
         try:
-            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=timeout)
-            return len(self._answer(asked[self.topic], timeout).partitions)
+            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.timeout)
+            return len(self._answer(asked[self.topic]).partitions)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
-            raise self.failure(error.args[0], timeout) from None
+            raise self.failure(error.args[0]) from None
 
     def create_topic(self, partitions: int) -> None:
         """Returns when the brokers know of it. Another may have created it meanwhile."""
         try:
-            asked = self._admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=ANSWER_TIMEOUT)
-            self._answer(asked[self.topic], ANSWER_TIMEOUT)
+            asked = self._admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=self.timeout)
+            self._answer(asked[self.topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self.failure(error.args[0]) from None
-        deadline = time.monotonic() + ANSWER_TIMEOUT
+        deadline = time.monotonic() + self.timeout
         while not self.partitions():
             if time.monotonic() > deadline:
                 raise Unreachable(f"topic {self.topic!r} was created, and brokers of {self.servers} do not know of it yet")
@@ -120,11 +120,11 @@ class Cluster:
     def committed(self, group: str, *, stable: bool) -> tuple[Mark, Step | None] | None:
         """What the group says of the topic. With `stable`, once no transaction is under way that could change it."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.topic, 0)])
-        deadline = time.monotonic() + ANSWER_TIMEOUT
+        deadline = time.monotonic() + self.timeout
         while True:
             try:
-                found = self._admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=ANSWER_TIMEOUT)
-                (position,) = self._answer(found[group], ANSWER_TIMEOUT).topic_partitions
+                found = self._admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=self.timeout)
+                (position,) = self._answer(found[group]).topic_partitions
                 error = position.error
             except KafkaException as raised:
                 error = raised.args[0]
@@ -144,22 +144,22 @@ class Cluster:
             ) from None
         return mark, mark.step(position.offset)
 
-    def _answer(self, future: concurrent.futures.Future[Any], timeout: float) -> Any:
+    def _answer(self, future: concurrent.futures.Future[Any]) -> Any:
         try:
-            return future.result(timeout + 1)  # librdkafka gives up before
+            return future.result(self.timeout + 1)  # librdkafka gives up before
         finally:
             self._admin.poll(0)  # for what it met by itself
 
     # What went wrong.
 
-    def failure(self, error: KafkaError, timeout: float = ANSWER_TIMEOUT) -> MillstreamError:
+    def failure(self, error: KafkaError) -> MillstreamError:
         """As the run is to hear it: what will not change by itself ends it, the rest may be tried again."""
         code, text = error.code(), self._clean(error.str())
         if code in REFUSED:
             return LogError(f"Kafka at {self.servers} refuses what is to be delivered to topic {self.topic!r}: {text}; {REFUSED[code]}")
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT):
             heard = "" if self._heard is None else f": {self._clean(self._heard.str())}"
-            return Unreachable(f"no answer from {self.servers} within {timeout:g} s{heard}")
+            return Unreachable(f"no answer from {self.servers} within {self.timeout:g} s{heard}")
         return Unreachable(f"{self.servers}: {text}")
 
     @property

@@ -15,7 +15,6 @@ from millstream.core.codec import encode_value
 from millstream.errors import Fenced, MillstreamError, RecordError, Unreachable
 from millstream.record import Record
 from millstream.target import DeliveryContext, Sink, Step
-from millstream.targets import kafka_cluster
 from millstream.targets.kafka_cluster import Cluster, Mark
 
 FLUSH_INTERVAL = 0.5  # seconds
@@ -84,7 +83,7 @@ class KafkaSink(Sink):
                     produce(topic, value, key, timestamp=at, headers=headers)
                     break
                 except BufferError:  # librdkafka holds as much as it may
-                    deadline = deadline or time.monotonic() + kafka_cluster.ANSWER_TIMEOUT
+                    deadline = deadline or time.monotonic() + self._cluster.timeout
                     self._producer.poll(FLUSH_INTERVAL)
                     self._check_progress(deadline)
                 except KafkaException as error:
@@ -94,10 +93,10 @@ class KafkaSink(Sink):
 
     def _flush(self) -> None:
         """As long as something arrives now and then."""
-        before, deadline = len(self._producer), time.monotonic() + kafka_cluster.ANSWER_TIMEOUT
+        before, deadline = len(self._producer), time.monotonic() + self._cluster.timeout
         while left := self._producer.flush(FLUSH_INTERVAL):
             if left < before:
-                before, deadline = left, time.monotonic() + kafka_cluster.ANSWER_TIMEOUT
+                before, deadline = left, time.monotonic() + self._cluster.timeout
             self._check_progress(deadline)
         self._check_progress(None)
 
@@ -145,7 +144,7 @@ class TransactionalKafkaSink(KafkaSink):
         try:
             self._group = cluster.group(self._id)
             with self._explained():
-                self._producer.init_transactions(kafka_cluster.ANSWER_TIMEOUT)  # aborts what an older run had begun
+                self._producer.init_transactions(self._cluster.timeout)  # aborts what an older run had begun
                 self._last = self._last_known(stable=True)
                 # From now on an older run is refused even if this one writes nothing; and the offset is kept for another while.
                 self._commit(self._last, ())
@@ -177,8 +176,8 @@ class TransactionalKafkaSink(KafkaSink):
         position = TopicPartition(self._cluster.topic, 0, upto, metadata=msgspec.json.encode(mark).decode())
         producer.begin_transaction()
         self._send(records)
-        producer.send_offsets_to_transaction([position], self._group, kafka_cluster.ANSWER_TIMEOUT)
-        producer.commit_transaction(kafka_cluster.ANSWER_TIMEOUT)
+        producer.send_offsets_to_transaction([position], self._group, self._cluster.timeout)
+        producer.commit_transaction(self._cluster.timeout)
 
     def _last_known(self, *, stable: bool) -> Step | None:
         """The newest step of this delivery, unless a newer run was there."""
