@@ -40,7 +40,7 @@ REFUSED = {
 CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
-class Mark(msgspec.Struct, frozen=True):
+class KafkaPosition(msgspec.Struct, frozen=True):
     """What is kept beside the offset of a group, which is the last epoch: the rest of the step, and who was there last."""
 
     fence: int
@@ -117,7 +117,7 @@ class Cluster:
                 raise Unreachable(f"topic {self.topic!r} was created, and brokers of {self.servers} do not know of it yet")
             time.sleep(PAUSE)
 
-    def committed(self, group: str, *, stable: bool) -> tuple[Mark, Step | None] | None:
+    def committed(self, group: str, *, stable: bool) -> tuple[KafkaPosition, Step | None] | None:
         """What the group says of the topic. With `stable`, once no transaction is under way that could change it."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.topic, 0)])
         deadline = time.monotonic() + self.timeout
@@ -136,7 +136,7 @@ class Cluster:
         if position.offset < 0:
             return None
         try:
-            mark = msgspec.json.decode(position.metadata or "", type=Mark)
+            mark = msgspec.json.decode(position.metadata or "", type=KafkaPosition)
         except msgspec.MsgspecError:
             raise LogError(
                 f"the offset of group {group} for topic {self.topic!r} was not committed by Millstream: let nobody else use this group, "

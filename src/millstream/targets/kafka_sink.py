@@ -15,7 +15,7 @@ from millstream.core.codec import encode_value
 from millstream.errors import Fenced, MillstreamError, RecordError, Unreachable
 from millstream.record import Record
 from millstream.target import DeliveryContext, Sink, Step
-from millstream.targets.kafka_cluster import Cluster, Mark
+from millstream.targets.kafka_cluster import Cluster, KafkaPosition
 
 FLUSH_INTERVAL = 0.5  # seconds
 ABORT_TIMEOUT = 5.0
@@ -171,12 +171,12 @@ class TransactionalKafkaSink(KafkaSink):
 
     def _commit(self, step: Step | None, records: Sequence[Record[Any]]) -> None:
         fence, producer = self._context.fence, self._producer
-        mark = Mark(fence) if step is None else Mark(fence, step.number, step.after)
+        mark = KafkaPosition(fence) if step is None else KafkaPosition(fence, step.number, step.after)
         upto = 0 if step is None else step.upto
         position = TopicPartition(self._cluster.topic, 0, upto, metadata=msgspec.json.encode(mark).decode())
         producer.begin_transaction()
+        producer.send_offsets_to_transaction([position], self._group, self._cluster.timeout)  # first: a fenced run sends no record
         self._send(records)
-        producer.send_offsets_to_transaction([position], self._group, self._cluster.timeout)
         producer.commit_transaction(self._cluster.timeout)
 
     def _last_known(self, *, stable: bool) -> Step | None:
