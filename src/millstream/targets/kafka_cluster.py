@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -117,22 +117,28 @@ class Cluster:
                 raise Unreachable(f"topic {self.topic!r} was created, and brokers of {self.servers} do not know of it yet")
             time.sleep(PAUSE)
 
-    def committed(self, group: str, *, stable: bool) -> tuple[KafkaPosition, Step | None] | None:
-        """What the group says of the topic. With `stable`, once no transaction is under way that could change it."""
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.topic, 0)])
+    def committed(self, group: str, *, stable: bool) -> tuple[Mark, Step | None] | None:
+        """What the group says of the topic. With `stable`, once no transaction is under way that could change it.
+
+        A consumer of the group asks: librdkafka's admin client dies of a coordinator that has moved (2.16.1, a null group).
+        """
+        level = "read_committed" if stable else "read_uncommitted"
+        consumer = Consumer({**self._settings, "group.id": group, "isolation.level": level, "enable.auto.commit": False})
         deadline = time.monotonic() + self.timeout
-        while True:
-            try:
-                found = self._admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=self.timeout)
-                (position,) = self._answer(found[group]).topic_partitions
-                error = position.error
-            except KafkaException as raised:
-                error = raised.args[0]
-            if error is None:
-                break
-            if error.code() not in PASSING or time.monotonic() > deadline:
-                raise self.failure(error)
-            time.sleep(PAUSE)
+        try:
+            while True:
+                try:
+                    (position,) = consumer.committed([TopicPartition(self.topic, 0)], timeout=self.timeout)
+                    error = position.error
+                except KafkaException as raised:
+                    error = raised.args[0]
+                if error is None:
+                    break
+                if error.code() not in PASSING or time.monotonic() > deadline:
+                    raise self.failure(error)
+                time.sleep(PAUSE)
+        finally:
+            consumer.close()
         if position.offset < 0:
             return None
         try:
