@@ -39,12 +39,6 @@ class TestAppend(TransactionalTargetContract):
         return self.schema.rows("numbers", "key, value", order="timestamp")
 
 
-class TestAppendByCopy(TestAppend):
-    @pytest.fixture(autouse=True)
-    def _all_are_copied(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(postgres_sink, "MOST_AS_ARRAYS", 0)
-
-
 class TestUpsert(TestAppend):
     def make(self) -> ms.Target:
         return self.schema.target("numbers", mode=ms.Mode.UPSERT)

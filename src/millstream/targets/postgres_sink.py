@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,6 @@ _SESSION = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
-    "client_connection_check_interval": "5s",
 }
 
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
@@ -115,6 +114,8 @@ class PostgresSink(Sink):
             except _AWAY:
                 raise
             except _UNFIT as error:
+                if self._connection.closed:  # whatever it said before it went
+                    raise Unreachable(_text(error, self._hidden)) from None
                 raise self._refusal(records, error) from None
 
     def close(self) -> None:
@@ -271,6 +272,8 @@ def _connect(target: PostgresTarget, context: DeliveryContext) -> tuple[psycopg.
             connection.execute(sql.SQL("SELECT {}").format(settings))
             if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):  # the step is recorded as delivered after this
                 connection.execute("SET synchronous_commit = on")
+        with _reaching(hidden), suppress(psycopg.DataError, psycopg.ProgrammingError), connection.transaction():
+            connection.execute("SET client_connection_check_interval = '5s'")  # not every version and platform has it
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     except BaseException:
         connection.close()
