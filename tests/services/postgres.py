@@ -150,10 +150,10 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     by_hand = running()
-    print(f'psql "{by_hand.dsn}", until Ctrl-C', flush=True)
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
-        signal.pause()
-    except KeyboardInterrupt:
-        pass
+        print(f'psql "{by_hand.dsn}", until Ctrl-C', flush=True)
+        signal.sigwait(ends)
     finally:
         by_hand.remove()

@@ -117,7 +117,7 @@ class Cluster:
                 raise Unreachable(f"topic {self.topic!r} was created, and brokers of {self.servers} do not know of it yet")
             time.sleep(PAUSE)
 
-    def committed(self, group: str, *, stable: bool) -> tuple[Mark, Step | None] | None:
+    def committed(self, group: str, *, stable: bool) -> tuple[KafkaPosition, Step | None] | None:
         """What the group says of the topic. With `stable`, once no transaction is under way that could change it.
 
         A consumer of the group asks: librdkafka's admin client dies of a coordinator that has moved (2.16.1, a null group).
