@@ -21,6 +21,10 @@ from tests.examples import load_example
 
 WINDOW = 10 * ms.SECOND
 
+# Where these are, if they are there.
+KAFKA, POSTGRES = "MILLSTREAM_TEST_KAFKA", "MILLSTREAM_TEST_POSTGRES"
+TOPIC = "seen"
+
 
 @dataclass(frozen=True)
 class Click:
@@ -169,6 +173,10 @@ def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
     topology.deliver("totals", growing.totals, ms.to_files(str(out / "totals"), every=often))
     topology.deliver("counts", counted.counts, ms.delta(str(out / "counts"), every=often))
     topology.deliver("seen", numbered.seen, ms.function(tell(out / "seen")))
+    if KAFKA in os.environ:
+        topology.deliver("topic", numbered.seen, ms.to_kafka(TOPIC, servers=os.environ[KAFKA], create_partitions=3))
+    if POSTGRES in os.environ:
+        topology.deliver("table", numbered.seen, ms.to_postgres("seen", dsn=os.environ[POSTGRES]))
     topology.deliver("rows", numbered.seen, load_example("sqlite_target").SQLite(str(out / "rows.db")))
     return topology
 
