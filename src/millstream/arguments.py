@@ -6,6 +6,7 @@ import enum
 import os
 import re
 import typing
+import urllib.parse
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ LONGEST = 365_000 * DAY  # a timestamp that is moved by it is still one
 LONGEST_NAME = 120  # bytes: what belongs to it is in files of this name, and of some more characters
 NAME = re.compile(r"\w[\w .-]*")
 NAME_WITHOUT_DOT = re.compile(r"\w[\w -]*")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # of a URL; a pathlib.Path has made one slash of two
 
 
 def span(call: str, name: str, value: Any, *, least: int = 1) -> Duration:
@@ -62,7 +64,7 @@ def choice(call: str, name: str, value: Any, kind: type[E]) -> E:
 
 
 def path(call: str, value: Any) -> str:
-    """A path, as text."""
+    """A path of this machine's file systems, as text; a leading `~` is the home folder, as in a shell."""
     if isinstance(value, bytes) or not isinstance(value, str | os.PathLike):
         raise TopologyError(f"{call}({value!r}): give a path, as text or as a pathlib.Path")
     found = os.fspath(value)
@@ -70,7 +72,18 @@ def path(call: str, value: Any) -> str:
         raise TopologyError(f"{call}({value!r}): give a path that is not empty")
     if "\0" in found:
         raise TopologyError(f"{call}({value!r}): give a path without the character NUL, which no file system takes")
-    return found
+    if scheme := SCHEME.match(found):
+        if scheme[1].lower() == "file":
+            raise TopologyError(f"{call}({value!r}): give the path {_path_of_url(found)}")
+        raise TopologyError(
+            f"{call}({value!r}): object stores and URLs are not supported; give a path of a file system that is mounted here"
+        )
+    return os.path.expanduser(found)  # noqa: PTH111 (a Path would change what is not a leading ~, or raise)
+
+
+def _path_of_url(url: str) -> str:
+    """What `file:/a/b`, `file:///a/b` and `file://localhost/a/b` name."""
+    return urllib.parse.unquote(urllib.parse.urlsplit(url).path) or "/"
 
 
 def name(what: str, value: Any, *, dots: bool = True) -> str:

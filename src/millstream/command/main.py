@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millstream import arguments
 from millstream.errors import MillstreamError, RunFailed, TopologyError
 from millstream.topology import Topology
 
@@ -85,7 +86,7 @@ def demo(
         raise MillstreamError("the demo draws a picture with matplotlib, which is not installed: pip install 'millstream[demo]'")
     from millstream.zeitgeist.demo import WANTED, play
 
-    if play(at, seed=seed) < WANTED:
+    if play(Path(arguments.path("demo", at)), seed=seed) < WANTED:
         raise MillstreamError(f"the demo wants a precision and a recall of {WANTED} at least; its table shows what was missed")
 
 

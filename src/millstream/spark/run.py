@@ -374,7 +374,7 @@ def start(
     """
     if not isinstance(topology, Topology):
         raise TopologyError(f"start({topology!r}): give a ms.Topology")
-    arguments.path("start", at)
+    at = arguments.path("start", at)
     if spark is not None and not isinstance(spark, SparkSession):
         raise TopologyError(f"start(spark={spark!r}): give a SparkSession, or leave it out")
     if until is not None and not isinstance(until, Until):
