@@ -4,87 +4,22 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-import millstream as ms
-from millstream.core.graph import Graph, compile_topology
-from millstream.core.ledger import Commit
 from millstream.core.parts import Columns
 from millstream.errors import LogError
 from millstream.injector import Format
 from millstream.log.folder import Folder, Pinned, read_json, write_json
-from millstream.mill.beginning import plant_of
-from millstream.spark.milling import RunJournal
 from millstream.targets.belonging import Claim, Destination, claim, keep_destination
 from millstream.targets.checks import Ends
-from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput
 from millstream.targets.steps import Steps, find_steps
 from millstream.targets.typed import Values
 from millstream.timestamp import Timestamp
-from tests.conformance.scenes import inject
 from tests.log.made import local
-
-TARGETS: dict[str, Any] = {"function": ms.function(lambda step, records: None), "console": ms.console()}
-
-
-class Made:
-    """A folder of a run: nine commits; the log has seven of them, and so have the deliveries, as commits say. They have eight by now."""
-
-    def __init__(self, at: Path) -> None:
-        self.folder = Folder(at)
-        topology = ms.Topology("checked")
-        stream = inject(topology)
-        targets = {**TARGETS, "files": ms.to_files(str(at / "files")), "table": ms.delta(str(at / "table"))}
-        for name, target in targets.items():
-            topology.deliver(name, stream, target)
-        self.graph: Graph = compile_topology(topology)
-        self.journal = RunJournal(self.folder, self.graph, Pinned("checked", "id", str(at), 4, 1))
-        self.journal.commits.make_folders()
-        plant = plant_of(self.graph.outline, buckets=4, lanes=1)
-        for number in range(1, 10):
-            said = {"logged": 7, "delivered": dict.fromkeys(targets, 7)} if number == 9 else {}
-            commit = Commit(number, f"c{number}", f"c{number - 1}" if number > 1 else "", 1, Timestamp(0), **said)  # type: ignore[arg-type]
-            commit.plant = plant if number == 1 else None
-            assert self.journal.commits.create(commit)
-        local(self.folder.log).grow(*range(1, 9))
-        for name in targets:
-            self.steps(name, 8 if name != "table" else 0)
-        (at / "files").mkdir()
-        self.table(8)
-        for name in ("files", "table"):
-            keep_destination(self.folder.delivery(name), Destination(str(at / name), 0))
-
-    def values(self) -> Values:
-        stream = self.graph.stream_of(self.graph.deliveries["table"].stream)
-        return Values(stream.name, stream.value_type)
-
-    def table(self, upto: int) -> None:
-        """The delivered table, made anew."""
-        path, steps = self.folder.path / "table", find_steps(self.folder.delivery("table"))
-        assert steps is not None
-        shutil.rmtree(path, ignore_errors=True)
-        output = DeltaOutput("table", str(path), self.values(), identity=steps.kept.identity, begins=0)
-        output.position()
-        output.commit(upto)
-
-    def steps(self, name: str, position: int, *, open: int | None = None) -> None:
-        for file in self.folder.delivery(name).glob("0*"):
-            file.unlink()
-        steps = Steps(self.folder.delivery(name), fence=1)
-        steps.skip(position)
-        if open is not None:
-            steps.begin(position, open)
-        steps.close()
-
-    def anew(self, *deliveries: str) -> RunJournal:
-        return RunJournal(self.folder, self.graph, self.journal.pinned, anew=deliveries)
-
-    def files(self) -> dict[str, bytes]:
-        return {str(file.relative_to(self.folder.path)): file.read_bytes() for file in self.folder.path.rglob("*") if file.is_file()}
+from tests.targets.made import Made
 
 
 @pytest.fixture
@@ -198,16 +133,16 @@ def test_a_table_of_another_copy_is_refused_before_a_commit_is_made(made: Made) 
 
 
 def test_a_table_that_was_deleted_is_said_and_how_to_have_it_again(made: Made) -> None:
-    shutil.rmtree(made.folder.path / "table")
+    shutil.rmtree(made.at / "table")
     told = r"table has nothing of what delivery 'table' has delivered, up to epoch 7: it was deleted, .* --deliver-anew 'table'"
     with pytest.raises(LogError, match=told):
         made.journal.check()
     made.anew("table").check()
-    keep_destination(made.folder.delivery("table"), Destination(str(made.folder.path / "other"), 0))
+    keep_destination(made.folder.delivery("table"), Destination(str(made.at / "other"), 0))
     made.journal.check()  # another path than before: what comes goes there
-    keep_destination(made.folder.delivery("table"), Destination(str(made.folder.path / "table"), 7))
+    keep_destination(made.folder.delivery("table"), Destination(str(made.at / "table"), 7))
     made.journal.check()  # it was another path, and nothing has come yet
-    keep_destination(made.folder.delivery("table"), Destination(str(made.folder.path / "table"), 5))
+    keep_destination(made.folder.delivery("table"), Destination(str(made.at / "table"), 5))
     with pytest.raises(LogError, match=told):
         made.journal.check()
 
@@ -215,39 +150,39 @@ def test_a_table_that_was_deleted_is_said_and_how_to_have_it_again(made: Made) -
 def test_a_delivery_that_went_to_a_function_until_now_begins_where_it_is(made: Made) -> None:
     for name in ("table", "files"):
         (made.folder.delivery(name) / "target.json").unlink()
-        shutil.rmtree(made.folder.path / name)
+        shutil.rmtree(made.at / name)
     made.journal.check()
 
 
 def test_a_table_that_was_emptied_and_made_again_is_a_deleted_one(made: Made) -> None:
-    shutil.rmtree(made.folder.path / "table")
-    DeltaTable.create(str(made.folder.path / "table"), made.values().schema)
+    shutil.rmtree(made.at / "table")
+    DeltaTable.create(str(made.at / "table"), made.values().schema)
     with pytest.raises(LogError, match="has nothing of what delivery 'table' has delivered"):
         made.journal.check()
 
 
 def test_a_folder_of_files_that_was_deleted_is_said_and_how_to_have_it_again(made: Made) -> None:
-    (made.folder.path / "files").rmdir()
+    (made.at / "files").rmdir()
     with pytest.raises(LogError, match=r"files is missing, and delivery 'files' has delivered to it: .* --deliver-anew 'files'"):
         made.journal.check()
     made.anew("files").check()
-    keep_destination(made.folder.delivery("files"), Destination(str(made.folder.path / "other"), 0))
+    keep_destination(made.folder.delivery("files"), Destination(str(made.at / "other"), 0))
     made.journal.check()
-    keep_destination(made.folder.delivery("files"), Destination(str(made.folder.path / "files"), 0))
-    (made.folder.path / "files").mkdir()
+    keep_destination(made.folder.delivery("files"), Destination(str(made.at / "files"), 0))
+    (made.at / "files").mkdir()
     made.journal.check()  # whoever reads the files may take them away
 
 
 def test_files_that_are_ahead_are_refused_before_a_commit_is_made(made: Made) -> None:
     steps = find_steps(made.folder.delivery("files"))
     assert steps is not None
-    (made.folder.path / "files" / f"files-{steps.kept.identity[:8]}-000000000-0000.jsonl").touch()
+    (made.at / "files" / f"files-{steps.kept.identity[:8]}-000000000-0000.jsonl").touch()
     with pytest.raises(LogError, match="files has files of step 0 of delivery 'files', and this folder has begun 0 steps"):
         made.journal.check()
 
 
 def test_files_that_are_from_an_older_copy_are_refused(made: Made) -> None:
-    path, folder = made.folder.path / "files", made.folder.delivery("files")
+    path, folder = made.at / "files", made.folder.delivery("files")
     for file in folder.glob("0*"):
         file.unlink()
     steps = Steps(folder, fence=1)
@@ -257,21 +192,21 @@ def test_files_that_are_from_an_older_copy_are_refused(made: Made) -> None:
         output.add(epoch, "events", "events", epoch, Columns(["k"], [event], [Timestamp(0)], [0]))
         output.commit(epoch)
         if epoch == 3:
-            shutil.copytree(path, made.folder.path / "older")
+            shutil.copytree(path, made.at / "older")
     output.commit(8)
     for file in path.glob("*.jsonl"):
         file.unlink()
     made.journal.check()  # whoever reads the files may take them away
     shutil.rmtree(path)
-    (made.folder.path / "older").rename(path)
+    (made.at / "older").rename(path)
     with pytest.raises(LogError, match=r"files has step 0 of delivery 'files' as its last one, but .* says that it had 1: it is from an"):
         made.journal.check()
     made.anew("files").check()
 
 
 def test_a_table_of_other_types_is_refused_before_a_commit_is_made(made: Made) -> None:
-    shutil.rmtree(made.folder.path / "table")
-    DeltaTable.create(str(made.folder.path / "table"), Values("clicks", dict[str, bool]).schema)
+    shutil.rmtree(made.at / "table")
+    DeltaTable.create(str(made.at / "table"), Values("clicks", dict[str, bool]).schema)
     before = made.files()
     for journal in (made.journal, made.anew("table")):
         with pytest.raises(LogError, match=r"table holds values of map.*; deliver it to another path, or keep the old type"):
@@ -281,7 +216,7 @@ def test_a_table_of_other_types_is_refused_before_a_commit_is_made(made: Made) -
 
 @pytest.mark.parametrize("name", ["table", "files"])
 def test_a_target_that_another_folder_delivers_to_under_the_same_name_is_refused(made: Made, name: str) -> None:
-    claim(name, made.folder.path / name, Folder("/elsewhere/mill"), "another")
+    claim(name, made.at / name, Folder("/elsewhere/mill"), "another")
     before = made.files()
     with pytest.raises(
         LogError, match=f"delivery '{name}': .*{name} has what another folder, /elsewhere/mill, delivers under this name, .*; empty the"
@@ -293,7 +228,7 @@ def test_a_target_that_another_folder_delivers_to_under_the_same_name_is_refused
 
 def test_of_a_folder_and_its_copy_only_one_delivers(made: Made, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Folder(tmp_path_factory.mktemp("other") / "mill")
-    claim("table", made.folder.path / "table", other, "id")
+    claim("table", made.at / "table", other, "id")
     made.journal.check()  # it was moved from there
     write_json(other.pinned, Pinned("checked", "id", str(other.path), 4, 1))
     with pytest.raises(LogError, match=rf"delivery 'table': .* is a copy of {other.path}, which delivers to .*table; both would deliver"):

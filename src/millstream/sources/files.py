@@ -47,7 +47,7 @@ class Looker:
                 f"{where}: {self._folder} was written by a streaming query of Spark's, which alone knows the files that count; "
                 "read it with ms.dataframe(lambda spark: spark.readStream…)"
             )
-        self._matches = re.compile("|".join(fnmatch.translate(each) for each in alternatives(pattern))).match
+        self._matches = matcher(pattern)
         self._seen = (0, 0.0)  # the time of the folder, and when it was looked at
         self.took = 0.0  # seconds, for the last look
 
@@ -60,7 +60,7 @@ class Looker:
         began, found = time.perf_counter(), list[tuple[int, str, int]]()
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                if entry.name.startswith((".", "_")) or entry.name.endswith("._COPYING_") or not self._matches(entry.name):
+                if not self._matches(entry.name):
                     continue
                 with suppress(FileNotFoundError):  # one that is gone again
                     if entry.is_file() and not passes(entry.path):
@@ -90,6 +90,18 @@ def split(path: str) -> tuple[str, str]:
     if found.is_dir():
         return os.path.normpath(found.absolute()), "*"
     return os.path.normpath(found.parent.absolute()), found.name
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a file of this name is one; those that are hidden, or being copied by Hadoop, never are."""
+    matches = re.compile("|".join(fnmatch.translate(each) for each in alternatives(pattern))).match
+    return lambda name: matches(name) is not None and not name.startswith((".", "_")) and not name.endswith("._COPYING_")
+
+
+def would_read(source: FileSource[Any], folder: Path, name: str) -> bool:
+    """Whether the source takes a file of this name for its own, were it in that folder."""
+    own, pattern = split(source.path)
+    return Path(own).resolve() == folder.resolve() and matcher(pattern)(name)
 
 
 def alternatives(pattern: str) -> list[str]:

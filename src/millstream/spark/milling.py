@@ -9,13 +9,15 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Collection
+from pathlib import Path
 
 import msgspec
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger, SourceProgress
-from millstream.errors import Fenced
+from millstream.delivery import FileTarget
+from millstream.errors import Fenced, TopologyError
 from millstream.injector import FileSource
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
@@ -27,7 +29,7 @@ from millstream.mill.actions import Moment, Settings
 from millstream.mill.beginning import check_holds, first_commit, plant_of, rows_to_redo
 from millstream.mill.driving import Ended, wall_clock
 from millstream.mill.messages import Redo
-from millstream.sources.files import Looker, list_of
+from millstream.sources.files import Looker, list_of, would_read
 from millstream.sources.same import check_same, sources_of
 from millstream.spark.ending import QUERY_TIMEOUT, stop_queries
 from millstream.spark.lanes import LaneSettings, start_lane
@@ -35,6 +37,7 @@ from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
 from millstream.targets.checks import Ends, check_targets
+from millstream.targets.files import file_name, prefix_of
 from millstream.targets.steps import forget_steps
 from millstream.timestamp import SECOND, Timestamp
 
@@ -65,6 +68,7 @@ class RunJournal:
             return self._check()
 
     def _check(self) -> Ledger:
+        check_no_loop(self._graph)
         check_targets(self._folder, self._graph, self.pinned.id, anew=self._anew)
         self.commits.make_folders()
         ends = Ends.of(self._folder, self._graph)
@@ -102,6 +106,22 @@ class RunJournal:
     def redo(self, ledger: Ledger) -> dict[int, list[Redo]]:
         """For each lane, the changed rows that no checkpoint has for sure."""
         return rows_to_redo(self.commits, ledger, lanes=self.pinned.lanes)
+
+
+def check_no_loop(graph: Graph) -> None:
+    """Refuse a delivery of files whose own files an injector of the same topology would read: the run would never end."""
+    for name, delivery in graph.deliveries.items():
+        target = delivery.target
+        if not isinstance(target, FileTarget):
+            continue
+        written = file_name(prefix_of(name, "0" * 8), 0, 0, target.format)
+        for injection in graph.injections.values():
+            source = injection.source
+            if isinstance(source, FileSource) and not source.bounded and would_read(source, Path(target.path), written):
+                raise TopologyError(
+                    f"delivery {name!r}: injector {injection.name!r} reads {source.path!r}, and would read the files that are delivered "
+                    f"to {target.path}; deliver to another folder"
+                )
 
 
 class Milling:

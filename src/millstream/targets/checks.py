@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Ledger
 from millstream.delivery import Delivery, DeltaTarget, FileTarget
-from millstream.errors import LogError
+from millstream.errors import LogError, TopologyError
 from millstream.journal.disk import LocalDisk
 from millstream.log.checks import check_position
 from millstream.log.entries import ENTRIES
@@ -18,7 +19,7 @@ from millstream.log.folder import Folder
 from millstream.log.history import position_of
 from millstream.log.snapshot import newest_version
 from millstream.target import DeliveryContext
-from millstream.targets.belonging import check_claim, destination, reached
+from millstream.targets.belonging import CLAIMS, check_claim, destination, reached
 from millstream.targets.delta import application, check_schema, open_table
 from millstream.targets.files import check_not_ahead, newest_step
 from millstream.targets.steps import FoundSteps, check_steps, find_steps, ways_out
@@ -123,6 +124,7 @@ def check_targets(folder: Folder, graph: Graph, id_: str, *, anew: Collection[st
         delivery.target.check(DeliveryContext(name, stream.name, stream.value_type, identity="", fence=0))
         if isinstance(delivery.target, DeltaTarget | FileTarget):
             path = Path(delivery.target.path).absolute()
+            _check_outside(name, path, folder)
             _check_writable(name, path)
             if isinstance(delivery.target, DeltaTarget) and (table := open_table(path)) is not None:
                 check_schema(path, table, Values(stream.name, stream.value_type))
@@ -130,7 +132,34 @@ def check_targets(folder: Folder, graph: Graph, id_: str, *, anew: Collection[st
                 check_claim(name, path, folder, id_)
 
 
+def _check_outside(name: str, path: Path, folder: Folder) -> None:
+    if path.resolve().is_relative_to(folder.path.resolve()):
+        raise TopologyError(f"delivery {name!r}: {path} lies in the folder of the run, {folder.path}; deliver to a path outside of it")
+
+
 def _check_writable(name: str, path: Path) -> None:
+    try:
+        _find_writable(name, path)
+        _try_to_make(path / CLAIMS)
+    except OSError as error:
+        raise LogError(f"delivery {name!r}: {path} cannot be made: {error.strerror or error}; deliver to another path") from error
+
+
+def _try_to_make(path: Path) -> None:
+    """Folders that are missing are made and removed again: what a file system allows, only it knows."""
+    made: list[Path] = []
+    try:
+        for each in reversed([path, *path.parents]):
+            if not each.exists():
+                each.mkdir()
+                made.append(each)
+    finally:
+        for each in reversed(made):
+            with suppress(OSError):  # another process may have put something into it meanwhile
+                each.rmdir()
+
+
+def _find_writable(name: str, path: Path) -> None:
     for place in (path, path / "_delta_log"):
         there = next(each for each in (place, *place.parents) if each.exists())
         if not there.is_dir():

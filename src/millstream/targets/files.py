@@ -58,7 +58,7 @@ class FilesOutput:
             step = self._steps.begin(self._steps.position, to)
         assert step.upto == to, f"step {step} is open, not one that ends with {to}"
         self._path.mkdir(parents=True, exist_ok=True)
-        names = [f"{self._prefix}{step.number:09d}-{n:04d}.{self._format.value}" for n in range(len(self._staged))]
+        names = [file_name(self._prefix, step.number, n, self._format) for n in range(len(self._staged))]
         for staged, name in zip(self._staged, names, strict=True):
             self._check_owner()
             os.replace(staged, self._path / name)
@@ -106,6 +106,10 @@ class FilesOutput:
 def prefix_of(name: str, identity: str) -> str:
     """What the files of a delivery are called at their beginning."""
     return f"{name}-{identity[:8]}-"
+
+
+def file_name(prefix: str, step: int, number: int, format: Format) -> str:
+    return f"{prefix}{step:09d}-{number:04d}.{format.value}"
 
 
 def newest_step(name: str, path: Path, identity: str) -> int:
