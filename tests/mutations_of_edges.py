@@ -72,7 +72,7 @@ EDGES = [
     Mutant(
         "a table that is ahead is not looked at before a run",
         "targets/checks.py",
-        "        check_position(str(path), before=positions[0], after=positions[1], recorded=delivered, newest=newest)\n",
+        "        check_reach(name, str(path), before=positions[0], after=positions[1], recorded=delivered, newest=newest)\n",
         "        pass\n",
         "tests/targets/test_checks.py",
     ),

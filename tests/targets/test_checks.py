@@ -87,7 +87,9 @@ def test_a_log_of_another_copy_is_refused(made: Made) -> None:
         made.journal.check()
     assert not made.folder.log.exists()
     local(made.folder.log).grow(10)
-    with pytest.raises(LogError, match="has epochs up to 10, but commits end with 9"):
+    with pytest.raises(
+        LogError, match=r"the log .* has epochs up to 10, but commits end with 9: .*; restore both from copies of one moment$"
+    ):
         made.journal.check()
 
 
@@ -124,11 +126,15 @@ def test_of_a_delivery_that_begins_anew_nothing_counts(made: Made) -> None:
 def test_a_table_of_another_copy_is_refused_before_a_commit_is_made(made: Made) -> None:
     made.table(10)
     before = made.files()
-    with pytest.raises(LogError, match=r"table has epochs up to 10, but commits end with 9: this folder is from an older copy"):
+    both_ways = r"restore folder and target from one copy, or .* --deliver-anew 'table', or deliver_anew=\['table'\] from Python"
+    told = rf"delivery 'table': .*/table has epochs up to 10, but commits end with 9: this folder is from an older copy; {both_ways}"
+    with pytest.raises(LogError, match=told):
         made.journal.check()
     assert made.files() == before
     made.table(6)
-    with pytest.raises(LogError, match=r"table ends with epoch 6, but the commits say that it had 7"):
+    with pytest.raises(
+        LogError, match=rf"delivery 'table': .*/table ends with epoch 6, but the commits say that it had 7: .*; {both_ways}"
+    ):
         made.journal.check()
 
 

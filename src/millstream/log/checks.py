@@ -108,21 +108,19 @@ def check_segments(commits: Commits, ledger: Ledger, redo: Iterable[Redo]) -> No
             raise LogError(f"{path} is cut: it has {size} bytes, and commits name {end}; restore it from a copy")
 
 
-def check_position(path: str, *, before: int, after: int, recorded: int, newest: int) -> None:
+def check_position(
+    place: str, *, before: int, after: int, recorded: int, newest: int, remedy: str = "restore both from copies of one moment"
+) -> None:
     """A table that is from another copy than the journal would get something twice, or never.
 
     Another run may still go on: its position was read before and after the commits, which say `recorded` and `newest`.
     """
     if after < recorded:
         raise LogError(
-            f"{path} ends with epoch {after}, but the commits say that it had {recorded}: it has lost what lies between; "
-            f"restore it from the copy that the journal is from"
+            f"{place} ends with epoch {after}, but the commits say that it had {recorded}: it has lost what lies between; {remedy}"
         )
     if before > newest:
-        raise LogError(
-            f"{path} has epochs up to {before}, but commits end with {newest}: this folder is from an older copy; "
-            f"restore both from one copy, or deliver anew (--deliver-anew), or to another place"
-        )
+        raise LogError(f"{place} has epochs up to {before}, but commits end with {newest}: this folder is from an older copy; {remedy}")
 
 
 def damaged_files(checkpoint: Path, *, state: bool) -> Iterator[Path]:

@@ -22,7 +22,7 @@ from millstream.target import DeliveryContext
 from millstream.targets.belonging import CLAIMS, check_claim, destination, reached
 from millstream.targets.delta import application, check_schema, open_table
 from millstream.targets.files import check_not_ahead, newest_step
-from millstream.targets.steps import FoundSteps, check_steps, find_steps, ways_out
+from millstream.targets.steps import FoundSteps, check_reach, check_steps, find_steps, ways_out
 from millstream.targets.typed import Values
 
 
@@ -82,7 +82,7 @@ class Ends:
                 f"is in its place; {ways_out(name)}"
             )
         positions = [begins if found is None else found for found in (before, after)]
-        check_position(str(path), before=positions[0], after=positions[1], recorded=delivered, newest=newest)
+        check_reach(name, str(path), before=positions[0], after=positions[1], recorded=delivered, newest=newest)
 
     def _check_files(self, delivery: Delivery, path: Path, folder: Folder, steps: FoundSteps) -> None:
         name, kept, newest = delivery.name, steps.kept, self.targets[delivery.name]

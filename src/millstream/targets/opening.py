@@ -7,12 +7,11 @@ from pathlib import Path
 from millstream.core.graph import StreamPlan
 from millstream.delivery import Delivery
 from millstream.errors import LogError
-from millstream.log.checks import check_position
 from millstream.target import DeliveryContext
 from millstream.targets.belonging import destination, keep_destination
 from millstream.targets.connection import Connection
 from millstream.targets.driver import DeliverySteps
-from millstream.targets.steps import Steps, TargetSteps, ways_out
+from millstream.targets.steps import Steps, TargetSteps, check_reach, ways_out
 
 
 def open_delivery(
@@ -47,6 +46,6 @@ def _steps_of_target(delivery: Delivery, connection: Connection, steps: Steps, *
             f"is in its place; {ways_out(name)}"
         )
     found = TargetSteps(last, begins=to.begins)
-    check_position(place, before=found.position, after=found.position, recorded=delivered, newest=newest)
+    check_reach(name, place, before=found.position, after=found.position, recorded=delivered, newest=newest)
     keep_destination(steps.folder, to)
     return found

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from millstream.errors import LogError
+from millstream.log.checks import check_position
 from millstream.log.folder import sync_folder
 from millstream.target import Step
 
@@ -74,6 +75,12 @@ def ways_out(delivery: str) -> str:
         f"--deliver-anew {delivery!r}, or deliver_anew=[{delivery!r}] from Python; repeated records have the ids they had, "
         f"and steps count from 0 again"
     )
+
+
+def check_reach(delivery: str, place: str, *, before: int, after: int, recorded: int, newest: int) -> None:
+    """As `check_position` does, for a target that says itself how far it is."""
+    of = f"delivery {delivery!r}: {place}"
+    check_position(of, before=before, after=after, recorded=recorded, newest=newest, remedy=ways_out(delivery))
 
 
 def check_steps(

@@ -26,7 +26,7 @@ from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput
 from millstream.targets.lacking import Epoch, Tail
 from millstream.targets.output import WriterOutput
-from millstream.targets.steps import Steps
+from millstream.targets.steps import Steps, check_reach
 from millstream.targets.typed import Values
 from millstream.timestamp import Duration, Timestamp
 from millstream.writer import messages as said
@@ -212,7 +212,10 @@ def make_output(
 
 def _check(output: str, path: str, position: int, recorded: int, newest: int) -> None:
     try:
-        check_position(path, before=position, after=position, recorded=recorded, newest=newest)
+        if output == LOG:
+            check_position(path, before=position, after=position, recorded=recorded, newest=newest)
+        else:
+            check_reach(output, path, before=position, after=position, recorded=recorded, newest=newest)
     except LogError as error:
         raise OutputError(output, str(error)) from error
 
