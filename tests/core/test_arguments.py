@@ -263,3 +263,8 @@ def test_a_path_is_a_path_however_it_is_given() -> None:
 
 def test_all_public_names_are_shown() -> None:
     assert set(ms.__all__) <= set(dir(ms))
+
+
+def test_only_public_names_are_shown() -> None:
+    assert {name for name in dir(ms) if not name.startswith("__")} == set(ms.__all__)
+    assert {"__version__", "__doc__", "__all__"} <= set(dir(ms))
