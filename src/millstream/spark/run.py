@@ -138,8 +138,9 @@ class Run:
     def stop(self) -> None:
         """Commit the open epoch, checkpoint every lane, deliver what is committed, and stop. A later run goes on from there.
 
-        No source is waited for. What takes too long (a query 30 seconds, lanes, log and deliveries two minutes each) is given up,
-        with a warning that names it, and left to the next run.
+        What a source would still give is not waited for. What takes too long to end (a thread inside an iterable one second, others
+        ten, a query 30, lanes, log and deliveries two minutes each) is given up, with a warning that names it, and left to the next
+        run.
         """
         self._halt("stopping", self._stop_inputs)
 
