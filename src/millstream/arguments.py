@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import os
 import re
 import typing
@@ -102,6 +104,42 @@ def value_type(call: str, value: Any) -> Any:
     if not (isinstance(value, type | TypeVar) or typing.get_origin(value) is not None or named):
         raise TopologyError(f"{call}: {value!r} is not a type; give the type of its values, such as a dataclass")
     return value
+
+
+def function(what: str, value: Any, *arguments: str) -> None:
+    """Refuse a function that cannot be called with these, or that nobody would wait for. One whose signature is not known passes."""
+    given = " and ".join(arguments)
+    if any(map(inspect.iscoroutinefunction, (value, _call(value)))) or any(map(inspect.isasyncgenfunction, (value, _call(value)))):
+        raise TopologyError(f"{what} is {_named(value)}, an async function, which nobody would wait for; give a plain function of {given}")
+    signature = _signature(value)
+    try:
+        if signature is not None:
+            signature.bind(*arguments)
+    except TypeError:
+        raise TopologyError(
+            f"{what} is {_named(value)}{signature}, which cannot be called with {given} alone; give a function of {given}"
+        ) from None
+
+
+def _signature(value: Any) -> inspect.Signature | None:
+    """Its own, not that of what it wraps; None where it is not known, as of much that is written in C."""
+    plain = inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, functools.partial)
+    if not plain and not inspect.isfunction(_call(value)):
+        return None
+    try:
+        found = inspect.signature(value, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    return inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()])
+
+
+def _call(value: Any) -> Any:
+    """What is called where an object of a class is."""
+    return None if inspect.isclass(value) else getattr(type(value), "__call__", None)  # noqa: B004
+
+
+def _named(value: Any) -> str:
+    return getattr(value, "__qualname__", None) or repr(value)
 
 
 def renaming(call: str, name: str, value: Any) -> dict[str, str]:

@@ -131,6 +131,7 @@ def function(call: Callable[[int, list[Record[V]]], None]) -> Target:
     """Calls `call(step, records)` in the driver. After a kill, a step may be repeated with the same number and records."""
     if not callable(call):
         raise TopologyError(f"function({call!r}): give a function that takes the number of a step and a list of records")
+    arguments.function("function: what is called", call, "the number of a step", "its records")
     return FunctionTarget(call)
 
 

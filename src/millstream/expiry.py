@@ -51,6 +51,8 @@ class Expiry(Generic[V]):
             raise TopologyError("Expiry: each span of roll_up is made of whole ones of the span before it")
         if self.merge is not None and not callable(self.merge):
             raise TopologyError(f"Expiry: merge is {self.merge!r}; give a function that makes one value of two")
+        if self.merge is not None:
+            arguments.function("Expiry: merge", self.merge, "one value", "another")
         if steps and self.merge is None:
             raise TopologyError("Expiry: roll_up needs merge=, a function that makes one value of two")
         if steps and self.after is not None and self.after < steps[-1][0]:

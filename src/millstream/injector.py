@@ -135,6 +135,8 @@ def dataframe(frame: DataFrame | Callable[[SparkSession], DataFrame], value: typ
     """
     if not callable(frame) and not hasattr(frame, "isStreaming"):
         raise TopologyError(f"dataframe({frame!r}): give a Spark DataFrame, or a function that makes one of a session")
+    if not hasattr(frame, "isStreaming"):
+        arguments.function("dataframe: what makes the frame", frame, "the session")
     return DataFrameSource(frame, arguments.value_type("dataframe", value))
 
 
@@ -150,6 +152,14 @@ def values(of: Iterable[V] | Callable[[int], Iterator[V]], value: type[V]) -> So
         raise TopologyError(
             f"values({of!r}): give an iterable of values, or a function of the number of values taken so far that makes one"
         )
+    if callable(of):
+        arguments.function("values: what makes the values", of, "the number of values taken so far")
+    elif isinstance(of, set | frozenset):
+        raise TopologyError(
+            f"values: a {type(of).__name__} has no order that is the same after a restart; give a list, such as sorted(...)"
+        )
+    elif isinstance(of, Mapping):
+        raise TopologyError(f"values: a {type(of).__name__} would give its keys; give a list, such as list(....values())")
     return ValueSource(of, arguments.value_type("values", value))
 
 
@@ -178,6 +188,8 @@ class Explicit(Generic[V]):
     def __post_init__(self) -> None:
         if not callable(self.of) and (not isinstance(self.of, str) or not self.of):
             raise TopologyError(f"Explicit({self.of!r}): give a function of the value, or the name of a column")
+        if not isinstance(self.of, str):
+            arguments.function("Explicit: what says up to when all has come", self.of, "the value")
         arguments.maybe_span("Explicit", "idle_after", self.idle_after)
 
 

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from millstream import arguments
 from millstream.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Rekeyed(Stream[V_co]):
     def __init__(self, stream: Stream[V_co], key: Callable[[V_co], str]) -> None:
         if not callable(key):
             raise TopologyError(f"by({key!r}): give a function of the value that returns the key, such as lambda click: click.user")
+        arguments.function("by: the key", key, "the value")
         self.stream, self.key, self.value_type = stream, key, stream.value_type
 
     def origin(self) -> Stream[Any]:
@@ -66,6 +68,7 @@ class Mapped(Stream[W], Generic[W]):
     def __init__(self, stream: Stream[Any], change: Callable[[Any], W]) -> None:
         if not callable(change):
             raise TopologyError(f"map({change!r}): give a function of the value")
+        arguments.function("map: the change", change, "the value")
         self.stream, self.change = stream, change
         self.value_type = change if isinstance(change, type) else None
 

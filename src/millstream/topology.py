@@ -140,6 +140,8 @@ class Topology:
         for called_, what in (("key", key), ("timestamp", timestamp), ("partition", partition)):
             if what == "" or (not callable(what) and not isinstance(what, str) and (what is not None or called_ != "partition")):
                 raise TopologyError(f"injector {name!r}: {called_} is {what!r}; give a function of the value, or the name of a column")
+            if callable(what):
+                arguments.function(f"injector {name!r}: {called_}", what, "the value")
         arguments.choice("inject", "errors", errors, Errors)
         arguments.span("inject", "ahead", ahead, least=0)
         arguments.flag("inject", "keep", keep)
