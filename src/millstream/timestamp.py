@@ -8,6 +8,8 @@ from itertools import repeat
 from operator import floordiv, sub
 from typing import TYPE_CHECKING, Final, NewType, final, overload
 
+from millstream.errors import TopologyError
+
 if TYPE_CHECKING:
 
     @final
@@ -65,8 +67,24 @@ _MICROSECOND = timedelta(microseconds=1)  # made once: making it costs more than
 
 
 def floor(timestamp: Timestamp, span: Duration) -> Timestamp:
-    """The start of the `span` that `timestamp` falls into."""
-    return timestamp - timestamp % span
+    """The start of the `span` that `timestamp` falls into; `START_OF_TIME` where that would lie before all time."""
+    try:
+        found = timestamp - timestamp % span
+        # Called for every record: the class of the result tells of both arguments, and numbers are compared without names.
+        if found.__class__ is int and span > 0 and found >= -0x8000_0000_0000_0000:  # type: ignore[comparison-overlap]
+            return found
+    except (TypeError, ZeroDivisionError):
+        pass
+    return _floor(timestamp, span)
+
+
+def _floor(timestamp: Timestamp, span: Duration) -> Timestamp:
+    """What is not usual: a result before all time, or something to refuse."""
+    if type(timestamp) is not int:  # type: ignore[comparison-overlap]
+        raise TopologyError(f"floor({timestamp!r}, ...): give a ms.Timestamp, which is a whole number of microseconds")
+    if type(span) is not int or int(span) <= 0:
+        raise TopologyError(f"floor(..., {span!r}): give a positive ms.Duration, such as 5 * ms.SECOND")
+    return START_OF_TIME
 
 
 def to_timestamp(moment: datetime) -> Timestamp:
@@ -87,14 +105,22 @@ def to_datetime(timestamp: Timestamp) -> datetime:
     """The moment in UTC; raises OverflowError for what a `datetime` cannot hold."""
     if type(timestamp) is not int:  # type: ignore[comparison-overlap]
         raise TypeError(f"to_datetime({timestamp!r}): give a ms.Timestamp, which is a whole number of microseconds")
-    return _EPOCH + timedelta(microseconds=int(timestamp))
+    try:
+        return _EPOCH + timedelta(microseconds=int(timestamp))
+    except OverflowError:
+        raise OverflowError(
+            f"to_datetime({int(timestamp)}): it lies beyond what a datetime can hold, the years 1 to 9999; START_OF_TIME and END_OF_TIME do"
+        ) from None
 
 
 def to_duration(span: timedelta) -> Duration:
     """A `timedelta` as whole microseconds."""
     if not isinstance(span, timedelta):
         raise TypeError(f"to_duration({span!r}): give a timedelta; a ms.Duration is made as 5 * ms.SECOND")
-    return Duration(span // _MICROSECOND)
+    found = Duration(span // _MICROSECOND)
+    if not -int(END_OF_TIME) <= int(found) <= int(END_OF_TIME):
+        raise TopologyError(f"to_duration({span!r}): it is longer than all time, which is 64 bits of microseconds; give a shorter one")
+    return found
 
 
 def describe(timestamp: Timestamp) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,41 @@ def test_a_name_is_short_enough_for_a_file(what: str) -> None:
 def test_conversions_say_what_they_take(make: Callable[[], object], message: str) -> None:
     with pytest.raises(TypeError, match=f"^{message}"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "span", "message"),
+    [
+        (5, 0.5, "floor(..., 0.5): give a positive ms.Duration, such as 5 * ms.SECOND"),
+        (5, 0, "floor(..., 0): give a positive ms.Duration"),
+        (4, -2, "floor(..., -2): give a positive ms.Duration"),
+        (5, -2, "floor(..., -2): give a positive ms.Duration"),
+        (5, timedelta(seconds=1), "floor(..., datetime.timedelta(seconds=1)): give a positive ms.Duration"),
+        (5.0, 2, "floor(5.0, ...): give a ms.Timestamp, which is a whole number of microseconds"),
+        (datetime(2026, 1, 1, tzinfo=UTC), 2, "floor(datetime.datetime(2026"),
+        (None, 2, "floor(None, ...): give a ms.Timestamp"),
+    ],
+)
+def test_floor_says_what_it_takes(timestamp: Any, span: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=f"^{re.escape(message)}"):
+        ms.floor(timestamp, span)
+
+
+def test_floor_stays_within_time() -> None:
+    assert ms.floor(ms.START_OF_TIME, ms.MINUTE) == ms.START_OF_TIME
+    assert ms.floor(ms.START_OF_TIME + ms.SECOND, ms.HOUR) == ms.START_OF_TIME
+    assert ms.floor(ms.Timestamp(-5), ms.Duration(4)) == ms.Timestamp(-8)
+    assert ms.floor(ms.END_OF_TIME, ms.MICROSECOND) == ms.END_OF_TIME
+
+
+def test_conversions_say_what_is_too_far() -> None:
+    for span in (timedelta.max, timedelta.min):
+        with pytest.raises(TopologyError, match=r"^to_duration\(datetime\.timedelta\(.*\): it is longer than all time"):
+            ms.to_duration(span)
+    for moment in (ms.END_OF_TIME, ms.START_OF_TIME, ms.Timestamp(2**60)):
+        with pytest.raises(OverflowError, match=rf"^to_datetime\({moment}\): it lies beyond what a datetime can hold, the years 1 to 9999"):
+            ms.to_datetime(moment)
+    assert ms.to_duration(timedelta(days=100_000_000)) == 100_000_000 * ms.DAY
 
 
 @pytest.mark.parametrize("ask", [ms.status_of, lambda at: ms.read(at, "clicks")], ids=["status_of", "read"])
