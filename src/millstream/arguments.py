@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
@@ -11,7 +12,10 @@ import typing
 import urllib.parse
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any, TypeVar
+
+import msgspec
 
 from millstream.errors import TopologyError
 from millstream.timestamp import DAY, Duration
@@ -22,6 +26,7 @@ LONGEST = 365_000 * DAY  # a timestamp that is moved by it is still one
 LONGEST_NAME = 120  # bytes: what belongs to it is in files of this name, and of some more characters
 NAME = re.compile(r"\w[\w .-]*")
 NAME_WITHOUT_DOT = re.compile(r"\w[\w -]*")
+BRACKETS = re.compile(r"\[!?\]?[^\]]*\]")  # of a pattern, as fnmatch reads them
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # of a URL; a pathlib.Path has made one slash of two
 
 
@@ -140,6 +145,26 @@ def _call(value: Any) -> Any:
 
 def _named(value: Any) -> str:
     return getattr(value, "__qualname__", None) or repr(value)
+
+
+def fields_of(kind: Any) -> tuple[str, ...] | None:
+    """What the values of a type are made of, as JSON has it; None where that is not known."""
+    while hasattr(kind, "__supertype__"):
+        kind = kind.__supertype__
+    kind = typing.get_origin(kind) or kind
+    if dataclasses.is_dataclass(kind):
+        return tuple(each.name for each in dataclasses.fields(kind))
+    if typing.is_typeddict(kind):
+        return tuple(kind.__annotations__)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind.__struct_encode_fields__
+    return kind._fields if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields") else None
+
+
+def pattern(call: str, value: str) -> None:
+    """Refuse one that means nothing: the last part of a path, with what a shell knows in it."""
+    if "[" in BRACKETS.sub("", PurePath(value).name):
+        raise TopologyError(f"{call}({value!r}): the pattern has a '[' without a ']'; close it, or write [[] for the sign itself")
 
 
 def renaming(call: str, name: str, value: Any) -> dict[str, str]:

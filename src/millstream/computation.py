@@ -228,7 +228,10 @@ def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None
     if hasattr(Computation, attribute):
         raise TopologyError(f"{cls.__name__}.{attribute}: {attribute!r} belongs to Computation; choose another name")
     (cls._outputs[attribute],) = typing.get_args(hint)
-    named = vars(cls).get(attribute)
+    own = (one for one in cls.__mro__ if one is cls or not issubclass(one, Computation))
+    named = next((vars(one)[attribute] for one in own if attribute in vars(one)), None)
+    if named is not None and not isinstance(named, Named | _Port):
+        raise TopologyError(f"{cls.__name__}.{attribute} = {named!r}: an output has no value; leave that out, or say ms.output(...)")
     setattr(cls, attribute, _Port(attribute, named if isinstance(named, Named) else Named(None, True)))
 
 

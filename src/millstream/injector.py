@@ -88,6 +88,9 @@ class ValueSource(Source[V_co]):
     bounded: bool = True  # when it ends; it need not
 
 
+SOURCES = (FileSource, DataFrameSource, ValueSource)
+
+
 def files(
     path: str | PathLike[str],
     value: type[V],
@@ -107,6 +110,7 @@ def files(
         ms.files("orders/*.csv", Order, separator=";", columns={"customer": "Kunde"})
     """
     path = arguments.path("files", path)
+    arguments.pattern("files", path)
     bare = PurePath(path)
     while bare.suffix in COMPRESSED:
         bare = bare.with_suffix("")
@@ -123,6 +127,12 @@ def files(
     if names and found not in (Format.CSV, Format.PARQUET):
         raise TopologyError(f"files(columns={columns!r}): {found.name} has no columns; rename the fields of the value instead")
     kind = arguments.value_type("files", value)
+    fields = arguments.fields_of(kind)
+    if fields is not None and (missing := [name for name in names if name not in fields]):
+        raise TopologyError(
+            f"files(columns={columns!r}): {getattr(kind, '__name__', kind)} has no field {missing[0]!r}; it has {', '.join(fields) or 'none'}. "
+            f"Write what the value calls it first, then what the files do"
+        )
     if found is Format.TEXT and kind is not str:
         raise TopologyError(f"files: a line of text is a str, not {kind}; give str, and take it apart where it is read")
     return FileSource(path, kind, found, arguments.flag("files", "bounded", bounded), separator, names)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NewType, TypedDict
 
+import msgspec
 import pytest
 
 import millstream as ms
@@ -86,6 +87,14 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a format": (
         lambda: ms.files("x.jsonl", Click, format=anything_of("csv")),
         "files(format='csv'): give ms.Format.JSON_LINES, ms.Format.TEXT, ms.Format.CSV or ms.Format.PARQUET",
+    ),
+    "an open bracket": (
+        lambda: ms.files("x/[1.jsonl", Click),
+        "files('x/[1.jsonl'): the pattern has a '[' without a ']'; close it, or write [[] for the sign itself",
+    ),
+    "a field that is not there": (
+        lambda: ms.files("x.csv", Click, columns={"user": "u", "m": "n"}),
+        "files(columns={'user': 'u', 'm': 'n'}): Click has no field 'm'; it has user, at. Write what the value calls it first",
     ),
     "bounded": (lambda: ms.files("x.jsonl", Click, bounded=anything_of("no")), "files(bounded='no'): give True or False"),
     "a type": (lambda: ms.files("x.jsonl", anything_of("Click")), "files: 'Click' is not a type; give the type of its values"),
@@ -289,6 +298,53 @@ def test_what_is_right_is_taken() -> None:
     ms.values(lambda taken: iter(()), Click)
     ms.delta(Path("table"), every=ms.MILLISECOND)
     inject(partition=lambda click: click.user, ahead=ms.Duration(0), errors=ms.Errors.DEAD_LETTER, keep=False)
+
+
+class Struct(msgspec.Struct, rename="upper"):
+    user: str
+
+
+class Pair(NamedTuple):
+    user: str
+
+
+class Dictionary(TypedDict):
+    user: str
+
+
+@pytest.mark.parametrize("kind", [Click, Struct, Pair, Dictionary, NewType("Named", Click)])
+def test_columns_are_for_fields_that_there_are(kind: Any) -> None:
+    field = "USER" if kind is Struct else "user"  # as JSON has it: what files bring is decoded by that
+    ms.files("x.csv", kind, columns={field: "Kunde"})
+    with pytest.raises(TopologyError, match=f"has no field 'm'; it has {field}"):
+        ms.files("x.csv", kind, columns={"m": "n"})
+
+
+@pytest.mark.parametrize("kind", [dict[str, str], Any, Click | None])
+def test_where_fields_are_not_known_any_column_passes(kind: Any) -> None:
+    ms.files("x.csv", kind, columns={"m": "n"})
+
+
+@pytest.mark.parametrize("pattern", ["[ab].jsonl", "[!a]*.jsonl", "[]].jsonl", "[[]1.jsonl", "a].jsonl", "{a,[bc]}.jsonl"])
+def test_brackets_that_are_closed_pass(pattern: str) -> None:
+    ms.files(f"x/{pattern}", Click)
+
+
+def test_an_output_has_no_value() -> None:
+    with pytest.raises(TopologyError, match=r"^Assigned\.out = 5: an output has no value; leave that out, or say ms\.output\(\.\.\.\)"):
+
+        class Assigned(ms.Computation[int]):
+            out: ms.Output[int] = 5  # type: ignore[assignment]
+
+            def process_record(self, record: ms.Record[Click]) -> None: ...
+
+    class Mixed:
+        out: ms.Output[int] = ms.output(name="renamed")
+
+    class Mixes(Mixed, ms.Computation[int]):
+        def process_record(self, record: ms.Record[Click]) -> None: ...
+
+    assert Mixes().out.name == "renamed"
 
 
 def test_a_path_is_a_path_however_it_is_given() -> None:
