@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream import arguments
 from millstream.errors import TopologyError
+from millstream.record import DeadLetter
 
 if TYPE_CHECKING:
     from millstream.computation import Computation
@@ -77,6 +78,19 @@ class Mapped(Stream[W], Generic[W]):
 
     def changes(self) -> tuple[Change, ...]:
         return (*self.stream.changes(), Change(self.change, is_key=False))
+
+
+class DeadLetters(Stream[DeadLetter]):
+    """What the injectors and computations of a topology have set aside."""
+
+    name = "dead letters"
+    value_type = DeadLetter
+
+    def __init__(self, topology: str) -> None:
+        self.topology = topology
+
+    def __repr__(self) -> str:
+        return f"<dead letters of topology {self.topology!r}>"
 
 
 class Output(Stream[V]):

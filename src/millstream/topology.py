@@ -13,9 +13,9 @@ from millstream.computation import Computation, Takes
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
-from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Source
+from millstream.injector import SOURCES, BoundedDisorder, Explicit, InjectedStream, Injection, Source
 from millstream.record import DeadLetter, Errors, Late
-from millstream.stream import Output, Stream, called, members
+from millstream.stream import DeadLetters, Output, Stream, called, members
 from millstream.target import Target
 from millstream.timestamp import DAY, Duration, Timestamp
 
@@ -55,6 +55,7 @@ class Node(Generic[V]):
         for stream in streams:
             if not isinstance(stream, Stream):
                 raise TopologyError(f"{self.name!r} reads {stream!r}, which is not a stream; give it an injected stream or an output")
+            self.topology.check_own(f"computation {self.name!r} reads", stream)
         self._check_types(streams)
         if isinstance(late, Divert):
             self._check_divert(late, streams)
@@ -100,8 +101,7 @@ class Topology:
         self.nodes: dict[str, Node[Any]] = {}
         self.injected: dict[str, InjectedStream[Any]] = {}
         self.deliveries: dict[str, Delivery] = {}
-        self.dead_letters: Stream[DeadLetter] = Stream()
-        self.dead_letters.value_type = DeadLetter
+        self.dead_letters: Stream[DeadLetter] = DeadLetters(name)
 
     def inject(
         self,
@@ -127,7 +127,8 @@ class Topology:
             raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
         if name == "fence":
             raise TopologyError("an injector cannot be called 'fence': its tables use the word themselves; choose another name")
-        if not isinstance(source, Source):
+        self._check_free(name)
+        if not isinstance(source, SOURCES):
             raise TopologyError(f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.dataframe or ms.values")
         if not isinstance(low_watermark, BoundedDisorder | Explicit):
             raise TopologyError(f"injector {name!r}: low_watermark is ms.BoundedDisorder(...) or ms.Explicit(...)")
@@ -168,6 +169,9 @@ class Topology:
                 f"{type(computation).__name__} cannot begin: {error}; "
                 f"give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
             ) from None
+        outputs = _streams_of(name, computation)
+        for place, output in enumerate(outputs):
+            self._check_free(output, *outputs[:place])
         check_expiry(f"computation {name!r}", computation.expiry, computation.state_type())
         node: Node[V] = Node(self, name, computation, errors)
         self.nodes[name] = node
@@ -179,15 +183,33 @@ class Topology:
             raise TopologyError(f"two deliveries are called {name!r}; choose another name for one")
         if not isinstance(target, Target):
             raise TopologyError(
-                f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory"
+                f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function "
+                f"or ms.memory, or derive one of your own from ms.Target"
             )
         if not isinstance(stream, Stream):
             raise TopologyError(f"delivery {name!r}: {stream!r} is not a stream; give it an injected stream or an output")
-        if stream.value_type is DeadLetter and not isinstance(stream, InjectedStream | Output) and stream is not self.dead_letters:
-            raise TopologyError(f"delivery {name!r} takes the dead letters of another topology; give it those of {self.name!r}")
+        self.check_own(f"delivery {name!r} takes", stream)
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
         self.deliveries[name] = Delivery(name, stream, target)
+
+    def check_own(self, reader: str, stream: Stream[Any]) -> None:
+        """Refuse a stream of another topology. Of an output that is known only when all is placed."""
+        origin = stream.origin()
+        if isinstance(origin, DeadLetters) and origin is not self.dead_letters:
+            raise TopologyError(f"{reader} the dead letters of another topology; give it those of {self.name!r}")
+        if isinstance(origin, InjectedStream) and self.injected.get(origin.name) is not origin:
+            raise TopologyError(f"{reader} the stream {origin.name!r} of another topology; inject it into {self.name!r}")
+
+    def _check_free(self, name: str, *others: str) -> None:
+        """No two streams of one name: injected ones have that of their injector, an output that of its computation before its own."""
+        produced = (stream for owner, node in self.nodes.items() for stream in _streams_of(owner, node.computation))
+        if name in {*self.injected, DeadLetters.name, *others, *produced}:
+            raise TopologyError(f"two streams are called {name!r}; rename the injector, the computation or the output of one")
+
+
+def _streams_of(name: str, computation: Computation[Any]) -> list[str]:
+    return [f"{name}.{getattr(computation, attribute).name}" for attribute in type(computation)._outputs]
 
 
 def _is_a(found: Any, taken: Any) -> bool:

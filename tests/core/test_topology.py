@@ -118,24 +118,14 @@ def test_two_deliveries_cannot_have_one_name(topology: ms.Topology, events: ms.S
         topology.deliver("out", events, ms.memory())
 
 
-def test_two_streams_cannot_have_one_name(topology: ms.Topology) -> None:
-    topology.compute("it", Count()).reads(inject(topology, "it.counts"))
-    with refused("two streams are called 'it.counts'; rename the injector, the computation or the output of one"):
-        compile_topology(topology)
-
-
-def test_no_stream_can_take_the_name_of_the_dead_letters(topology: ms.Topology) -> None:
-    topology.compute("it", Count()).reads(inject(topology, "dead letters"))
-    with refused("two streams are called 'dead letters'; rename the injector, the computation or the output of one"):
-        compile_topology(topology)
-
-
 # Injectors and deliveries.
 
 
 def test_a_source_is_made_by_millstream(topology: ms.Topology) -> None:
     with refused(r"injector 'it': \[1\] is not a source; make one with ms.files, ms.dataframe or ms.values"):
         topology.inject("it", [1], key=str, timestamp=ms.Timestamp, low_watermark=ms.BoundedDisorder(ms.SECOND))  # type: ignore[arg-type]
+    with refused(r"injector 'it': <millstream\.injector\.Source object at .*> is not a source; make one with ms.files, .*"):
+        topology.inject("it", ms.Source[int](), key=str, timestamp=ms.Timestamp, low_watermark=ms.BoundedDisorder(ms.SECOND))
 
 
 def test_a_low_watermark_is_one_of_two_promises(topology: ms.Topology) -> None:
@@ -164,7 +154,10 @@ def test_a_file_source_must_know_its_format() -> None:
 
 
 def test_a_target_is_made_by_millstream(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    with refused(r"delivery 'it': 'folder/' is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory"):
+    with refused(
+        r"delivery 'it': 'folder/' is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function or ms.memory, "
+        r"or derive one of your own from ms.Target"
+    ):
         topology.deliver("it", events, "folder/")  # type: ignore[arg-type]
 
 
@@ -350,35 +343,6 @@ def test_a_stream_without_producer_is_refused(topology: ms.Topology, events: ms.
 def test_a_delivery_without_producer_is_refused(topology: ms.Topology, events: ms.Stream[Event]) -> None:
     topology.deliver("counts", Count().counts, ms.memory())
     with refused(r"delivery 'counts' reads Count.counts, which has no producer; place it with topology.compute\(name, count\)"):
-        compile_topology(topology)
-
-
-def test_streams_of_another_topology_are_refused(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    other = ms.Topology("other")
-    elsewhere = inject(other, "elsewhere")
-    count = Count()
-    other.compute("count", count).reads(elsewhere)
-    topology.compute("it", Count()).reads(elsewhere)
-    with refused("computation 'it' reads the stream 'elsewhere' of another topology; inject it into 'test'"):
-        compile_topology(topology)
-    topology = ms.Topology("test")
-    topology.compute("add", Add()).reads(count.counts)
-    inject(topology)
-    with pytest.raises(ms.TopologyError, match=r"computation 'add' reads Count.counts, which has no producer"):
-        compile_topology(topology)
-    topology = ms.Topology("test")
-    inject(topology)
-    topology.deliver("it", inject(other), ms.memory())  # of the same name, and still not the same
-    with refused("delivery 'it' reads the stream 'events' of another topology; inject it into 'test'"):
-        compile_topology(topology)
-
-
-def test_what_is_no_stream_of_a_topology_is_refused(topology: ms.Topology, events: ms.Stream[Event]) -> None:
-    topology.compute("it", Anything()).reads(ms.Topology("other").dead_letters)
-    with pytest.raises(
-        ms.TopologyError,
-        match=r"^computation 'it' reads <.*>, which is not a stream of this topology; give it an injected stream or an output$",
-    ):
         compile_topology(topology)
 
 

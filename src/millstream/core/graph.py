@@ -13,10 +13,10 @@ from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.injector import InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Late
-from millstream.stream import Change, Output, Stream
+from millstream.stream import Change, DeadLetters, Output, Stream
 from millstream.topology import Divert, Topology
 
-DEAD_LETTERS = "dead letters"
+DEAD_LETTERS = DeadLetters.name
 
 
 @dataclass(frozen=True)
@@ -151,29 +151,18 @@ def compile_topology(topology: Topology) -> Graph:
 def _streams(topology: Topology) -> dict[str, StreamPlan]:
     if not topology.injected:
         raise TopologyError(f"topology {topology.name!r} has no input; bring one in with topology.inject(...)")
-    streams: dict[str, StreamPlan] = {}
-
-    def add(stream: StreamPlan) -> None:
-        if stream.name in streams:
-            raise TopologyError(f"two streams are called {stream.name!r}; rename the injector, the computation or the output of one")
-        streams[stream.name] = stream
-
-    for name, injected in topology.injected.items():
-        add(StreamPlan(name, injected.value_type, injected.injection.keep))
+    streams = [StreamPlan(name, injected.value_type, injected.injection.keep) for name, injected in topology.injected.items()]
     for name, node in topology.nodes.items():
         for attribute in type(node.computation)._outputs:
             output: Output[Any] = getattr(node.computation, attribute)
-            add(StreamPlan(f"{name}.{output.name}", output.value_type, output.keep))
-    add(StreamPlan(DEAD_LETTERS, DeadLetter))
-    return streams
+            streams.append(StreamPlan(f"{name}.{output.name}", output.value_type, output.keep))
+    return {stream.name: stream for stream in [*streams, StreamPlan(DEAD_LETTERS, DeadLetter)]}
 
 
 def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPlan], stream: Stream[Any], reader: str) -> StreamPlan:
     if stream is topology.dead_letters:
         return streams[DEAD_LETTERS]
     if isinstance(stream, InjectedStream):
-        if topology.injected.get(stream.name) is not stream:
-            raise TopologyError(f"{reader} reads the stream {stream.name!r} of another topology; inject it into {topology.name!r}")
         return streams[stream.name]
     if isinstance(stream, Output):
         producer = names.get(id(stream.owner))
@@ -199,7 +188,7 @@ def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], strea
                 return f"{name}.{stream.name}"
     if stream.origin() is not stream:
         raise TopologyError("by(...) and map(...) are how a computation reads a stream; name the stream itself")
-    if stream.value_type is DeadLetter:
+    if isinstance(stream, DeadLetters):
         return DEAD_LETTERS
     raise TopologyError(f"{stream!r} is not a stream of this topology; place its computation with topology.compute(...)")
 
