@@ -140,7 +140,7 @@ def refusing(**options: Any) -> tuple[ms.Topology, ms.Stream[Event]]:
 def test_what_is_refused_raises_and_nothing_is_sent() -> None:
     topology, events = refusing()
     driver = Driver(topology)
-    with pytest.raises(ms.MillstreamError, match=r"^its key is None; a key is text"):
+    with pytest.raises(ms.RecordError, match=r"^injector 'events', Event\(.*\): its key is None; a key is text"):
         driver.send(events, Event("a"), Event(word="bad"))
     assert (driver.read(events), driver.dead_letters()) == ([], [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
@@ -10,7 +11,7 @@ import msgspec
 
 from millstream import arguments
 from millstream.computation import Computation
-from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.codec import StateCodec, describe_type, encode_value, value_decoder
 from millstream.core.epoch import Tally
 from millstream.core.extract import Extractor, FarFuture, RefusedValue
 from millstream.core.graph import DEAD_LETTERS, compile_topology
@@ -21,7 +22,7 @@ from millstream.core.planning import hear
 from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, no_moment, no_text
 from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.core.types import is_text
-from millstream.errors import TopologyError
+from millstream.errors import RecordError, TopologyError
 from millstream.injector import BoundedDisorder, InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.shipping.graphs import ship_there_and_back
@@ -131,7 +132,9 @@ class Driver:
             major, minor = 0, self._run.sources[name].position
         else:
             major, minor = self._ledger.number + 1, (BUCKETS << BUCKET_SHIFT) + self._puts  # no bucket has it
-        self._run.feed(name, [Stored((name, major, minor), key, _encoded("put", value), timestamp)])
+        data = _encoded("put", value)
+        _check_type(name, self._graph.streams[name].value_type, value, data)
+        self._run.feed(name, [Stored((name, major, minor), key, data, timestamp)])
         self._puts += 1
         if name in self._run.sources:
             self._run.change(name, SourceChange(injected=1, position=minor + 1))
@@ -309,6 +312,20 @@ def _encoded(call: str, value: object) -> bytes:
         raise TopologyError(f"{call}: {_cut(repr(value))} cannot be kept: {error}; give what the stream carries") from error
 
 
+def _check_type(stream: str, kind: Any, value: object, data: bytes) -> None:
+    """As a production is checked, where the type can be."""
+    try:
+        decode = value_decoder(kind)
+    except TopologyError:
+        return
+    try:
+        decode(data)
+    except msgspec.MsgspecError as error:
+        raise TopologyError(
+            f"put: {_cut(repr(value))} is not what stream {stream!r} carries, {describe_type(kind)}: {error}; give one value of that type"
+        ) from error
+
+
 def _stored(name: str, columns: Columns) -> list[Stored]:
     found = zip(columns.minors, columns.keys, columns.values, columns.timestamps, strict=True)
     return [Stored((name, 0, number), key, value, timestamp) for number, key, value, timestamp in found]
@@ -331,5 +348,7 @@ def _cut(text: str) -> str:
 def _refuse(injection: Injection, why: RefusedValue, value: object, id_: str) -> DeadLetter:
     """A far future is always set aside; anything else by the injector's policy."""
     if injection.errors is Errors.FAIL and not isinstance(why, FarFuture):
-        raise why
+        several = isinstance(value, list | tuple) and typing.get_origin(injection.source.value_type) not in (list, tuple)
+        hint = "; values are given one by one, as in send(stream, *values)" if several and not hasattr(value, "_fields") else ""
+        raise RecordError(f"injector {injection.name!r}, {_cut(repr(value))}", f"{why}{hint}") from why
     return DeadLetter(injection.name, None, None, id_, str(why), _encoded("send", value).decode())
