@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import millstream as ms
 from millstream.core.parts import Columns, Part
 from millstream.errors import LogError
 from millstream.journal.disk import Disk, LocalDisk
@@ -144,6 +145,21 @@ def test_a_record_is_a_line_and_a_record_of_python() -> None:
         page: str
 
     assert next(python_records(found, msgspec.json.Decoder(Visit).decode)).value == Visit("/ä")
+
+
+def test_a_value_of_another_type_is_named_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    table, rows = Table(disk), Rows()
+    rows.add(3, "in", 7, Columns(["a", "b"], [b'"x"', b"5"], [Timestamp(1), Timestamp(2)], [8, 9]))
+    table.history.commit([table.history.stage("visits", rows)], after=table.at, to=3)
+    monkeypatch.setattr("millstream.log.reading._table", lambda at, stream, last: records(disk, stream, last=last))
+    assert [record.value for record in ms.read("mill", "visits")] == ["x", 5]
+    with pytest.raises(ms.MillstreamError) as caught:
+        ms.read("mill", "visits", value=str)
+    assert str(caught.value) == (
+        "read(value=str): record in/7/9 of stream 'visits' is of another type: Expected `str`, got `int`; "
+        "give the type that the stream carries, or leave value= out"
+    )
 
 
 def test_a_stream_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

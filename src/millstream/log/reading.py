@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import pyarrow as pa
 
 from millstream import arguments
-from millstream.core.codec import value_decoder
+from millstream.core.codec import describe_type, value_decoder
 from millstream.core.parts import Columns, Part
 from millstream.errors import LogError, TopologyError
 from millstream.journal.commits import Commits
@@ -20,7 +20,7 @@ from millstream.journal.opening import open_ledger
 from millstream.journal.segments import SegmentReader
 from millstream.log.folder import Folder
 from millstream.log.history import position_of
-from millstream.log.reading_history import lines, python_records, records
+from millstream.log.reading_history import UnfitValue, lines, python_records, records
 from millstream.record import Record
 
 V = TypeVar("V")
@@ -41,7 +41,13 @@ def read(at: str | Path, stream: str, *, last: int | None = None, value: type[An
         ms.read("run", "per-second.counts", last=10)
     """
     decode = value_decoder(None if value is None else arguments.value_type("read", value))
-    return list(python_records(_table(at, stream, last), decode))
+    try:
+        return list(python_records(_table(at, stream, last), decode))
+    except UnfitValue as error:
+        raise TopologyError(
+            f"read(value={describe_type(value)}): record {error.id} of stream {stream!r} is of another type: {error.why}; "
+            f"give the type that the stream carries, or leave value= out"
+        ) from error
 
 
 def newest_records(at: str | Path, stream: str, count: int) -> Iterator[bytes]:

@@ -87,13 +87,25 @@ def lines(table: pa.Table) -> Iterator[bytes]:
             yield encode(Line(row["key"], msgspec.Raw(row["value"].encode()), row["timestamp"], id_))
 
 
+class UnfitValue(LogError):
+    """A value that is not of the type it is to be read as."""
+
+    def __init__(self, id_: str, why: str) -> None:
+        super().__init__(f"record {id_}: {why}")
+        self.id, self.why = id_, why
+
+
 def python_records(table: pa.Table, decode: Callable[[bytes | str], Any] = msgspec.json.decode) -> Iterator[Record[Any]]:
     """Records as a computation sees them."""
     for batch in table.to_batches(max_chunksize=10_000):
         columns = batch["key"].to_pylist(), batch["value"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist()
         ids = batch["origin"].to_pylist(), batch["major"].to_pylist(), batch["minor"].to_pylist()
         for key, value, timestamp, origin, major, minor in zip(*columns, *ids, strict=True):
-            yield Record(key, decode(value), Timestamp(timestamp), False, f"{origin}/{major}/", minor)
+            try:
+                decoded = decode(value)
+            except msgspec.ValidationError as error:
+                raise UnfitValue(f"{origin}/{major}/{minor}", str(error)) from error
+            yield Record(key, decoded, Timestamp(timestamp), False, f"{origin}/{major}/", minor)
 
 
 def history(disk: Disk, stream: str, after: int, upto: int) -> Iterator[tuple[int, list[LogPiece]]]:
