@@ -130,7 +130,8 @@ def files(
     fields = arguments.fields_of(kind)
     if fields is not None and (missing := [name for name in names if name not in fields]):
         raise TopologyError(
-            f"files(columns={columns!r}): {getattr(kind, '__name__', kind)} has no field {missing[0]!r}; it has {', '.join(fields) or 'none'}. "
+            f"files(columns={columns!r}): {getattr(kind, '__name__', kind)} has no field {missing[0]!r}; "
+            f"it has {', '.join(fields) or 'none'}. "
             f"Write what the value calls it first, then what the files do"
         )
     if found is Format.TEXT and kind is not str:

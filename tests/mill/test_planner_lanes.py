@@ -295,6 +295,24 @@ def test_a_lane_that_does_not_come_is_told_of_once_with_the_number_of_cores_it_t
     assert troubles(desk.planner, desk.now) == []
 
 
+def test_lanes_that_do_not_come_are_told_of_together() -> None:
+    desk = Desk(lanes=4)
+    desk.join(2)
+    desk.tick(31.0)
+    desk.tick(10.0)
+    cores = "if they wait for slots: 4 lanes and the inputs take 6 cores in all"
+    (warning,) = desk.asked_for(Warn)
+    assert warning.message == f"lanes 0, 1 and 3 have not connected for 31 s; {cores}"
+    desk.join(1)
+    assert [trouble.message for trouble in troubles(desk.planner, desk.now)] == [f"lanes 0 and 3 have not connected for 41 s; {cores}"]
+    desk.lose(2)
+    desk.tick(31.0)
+    warnings = [warning.message for warning in desk.asked_for(Warn)]
+    assert warnings[1:] == [
+        "lane 2 was lost, and has been away for 31 s; if it waits for a slot: 4 lanes and the inputs take 6 cores in all"
+    ]
+
+
 def test_rule_9_a_lane_that_never_comes_ends_the_run() -> None:
     desk = Desk()
     desk.join(1)

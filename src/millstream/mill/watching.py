@@ -39,17 +39,18 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
 
 
 class Trouble(NamedTuple):
-    """A lane that does not come, or does not answer."""
+    """Lanes that do not come, or one that does not answer."""
 
-    lane: int
+    lanes: tuple[int, ...]
     message: str
     ends: bool  # it has lasted too long: the run ends with it
 
 
 def troubles(planner: Planner, at: Moment) -> list[Trouble]:
-    """Of every lane, for the log and the status, as long as it lasts (rule 9)."""
-    found = (_away(planner, seat, at) if seat.connection is None else _slow(planner, seat, at) for seat in planner.seats)
-    return [trouble for trouble in found if trouble is not None]
+    """Of every lane, for the log and the status, as long as it lasts (rule 9). Lanes that never came are one trouble: they mostly
+    wait for the same thing."""
+    found = [_lost(planner, seat, at) if seat.connection is None else _slow(planner, seat, at) for seat in planner.seats]
+    return [trouble for trouble in (_never_came(planner, at), *found) if trouble is not None]
 
 
 def watch(planner: Planner, at: Moment) -> list[Action]:
@@ -58,14 +59,17 @@ def watch(planner: Planner, at: Moment) -> list[Action]:
     for trouble in troubles(planner, at):
         if trouble.ends:
             return [End("LaneTimeout", trouble.message)]
-        opened, seat = planner.opened, planner.seats[trouble.lane]
-        if seat.connection is None:
-            is_new, seat.warned = not seat.warned, True
-        else:
-            is_new = opened is not None and opened.warn(trouble.lane)
-        if is_new:
+        new = [lane for lane in trouble.lanes if _is_new(planner, planner.seats[lane])]
+        if new:
             actions.append(Warn(trouble.message))
     return actions
+
+
+def _is_new(planner: Planner, seat: Seat) -> bool:
+    if seat.connection is not None:
+        return planner.opened is not None and planner.opened.warn(seat.lane)
+    is_new, seat.warned = not seat.warned, True
+    return is_new
 
 
 def came_back(seat: Seat, at: Moment) -> list[Action]:
@@ -76,13 +80,27 @@ def came_back(seat: Seat, at: Moment) -> list[Action]:
     return [Inform(f"lane {seat.lane} was lost, and is back after {away:.1f} s")]
 
 
-def _away(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
-    away, lanes = at.seconds - seat.away_since, len(planner.seats)
-    if away <= AWAY_WARNING:
+def _never_came(planner: Planner, at: Moment) -> Trouble | None:
+    missing = [seat for seat in planner.seats if seat.connection is None and seat.attempt < 0]
+    missing = [seat for seat in missing if at.seconds - seat.away_since > AWAY_WARNING]
+    if not missing:
         return None
-    what = "has not connected for" if seat.attempt < 0 else "was lost, and has been away for"
-    slots = f"if it waits for a slot: {lanes} lanes and the inputs take {lanes + 2} cores in all"
-    return Trouble(seat.lane, f"lane {seat.lane} {what} {away:.0f} s; {slots}", away > max(LONGEST_AWAY, planner.settings.lane_timeout))
+    lanes = tuple(seat.lane for seat in missing)
+    named = f"lane {lanes[0]} has" if len(lanes) == 1 else f"lanes {', '.join(map(str, lanes[:-1]))} and {lanes[-1]} have"
+    return _away(planner, lanes, f"{named} not connected for", max(at.seconds - seat.away_since for seat in missing))
+
+
+def _lost(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
+    away = at.seconds - seat.away_since
+    if seat.attempt < 0 or away <= AWAY_WARNING:
+        return None
+    return _away(planner, (seat.lane,), f"lane {seat.lane} was lost, and has been away for", away)
+
+
+def _away(planner: Planner, lanes: tuple[int, ...], what: str, seconds: float) -> Trouble:
+    wait, count = "it waits for a slot" if len(lanes) == 1 else "they wait for slots", len(planner.seats)
+    message = f"{what} {seconds:.0f} s; if {wait}: {count} lanes and the inputs take {count + 2} cores in all"
+    return Trouble(lanes, message, seconds > max(LONGEST_AWAY, planner.settings.lane_timeout))
 
 
 def _slow(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
@@ -92,11 +110,11 @@ def _slow(planner: Planner, seat: Seat, at: Moment) -> Trouble | None:
     computation, key = seat.at_hand
     where = f" in computation {computation!r}, key {key!r}" if computation else f" {key}" if key else ""
     if at.seconds - seat.heard > timeout:
-        return Trouble(seat.lane, f"lane {seat.lane} has said nothing for {timeout:.0f} s{where}; it may hang, or its machine", True)
+        return Trouble((seat.lane,), f"lane {seat.lane} has said nothing for {timeout:.0f} s{where}; it may hang, or its machine", True)
     if at.seconds - seat.at_hand_since > timeout:
         return Trouble(
-            seat.lane, f"lane {seat.lane} has been busy for {timeout:.0f} s{where}; make it quicker, or raise lane_timeout", True
+            (seat.lane,), f"lane {seat.lane} has been busy for {timeout:.0f} s{where}; make it quicker, or raise lane_timeout", True
         )
     if at.seconds - opened.began > SLOW_LANE:
-        return Trouble(seat.lane, f"lane {seat.lane} has run epoch {opened.epoch} for {at.seconds - opened.began:.0f} s{where}", False)
+        return Trouble((seat.lane,), f"lane {seat.lane} has run epoch {opened.epoch} for {at.seconds - opened.began:.0f} s{where}", False)
     return None
