@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from millstream.errors import LogError
 from millstream.log import moving
 from millstream.log.checks import damaged_files
 from millstream.log.folder import Folder, Pinned, write_json
-from millstream.log.moving import settle
+from millstream.log.moving import check_place, settle
 
 OLD = "/old/state/mill/checkpoints/lane {lane}"
 SCHEMA = "/state/0/_stateSchema/default/0_4f0c"
@@ -81,6 +82,41 @@ def test_what_is_damaged_is_refused_by_name(moved: Moved) -> None:
     with pytest.raises(LogError, match=f"{file} is damaged; restore it from a copy"):
         settle(moved.folder, moved.pinned)
     assert moved.folder.read_pinned() == moved.pinned, "it is not done"
+
+
+def test_a_checkpoint_of_another_place_is_refused(moved: Moved, tmp_path: Path) -> None:
+    """The folder was moved and has run since; then an older copy of its checkpoints was put into it."""
+    check_both(moved, "/old/state/mill")  # not settled yet
+    shutil.copytree(moved.folder.checkpoints, tmp_path / "older")
+    pinned = settle(moved.folder, moved.pinned)
+    check_both(moved, pinned.at)
+    shutil.rmtree(moved.folder.checkpoint("lane 1"))
+    (tmp_path / "older" / "lane 1").rename(moved.folder.checkpoint("lane 1"))
+    check_place(moved.folder, 0, pinned.at)
+    before = moved.metadata(1, 0).read_bytes()
+    message = f"checkpoints/lane 1 in {tmp_path} is from a copy that lay at /old/state/mill; restore folder and checkpoints from one copy"
+    with pytest.raises(LogError, match=f"^{message}$"):
+        check_place(moved.folder, 1, pinned.at)
+    assert moved.metadata(1, 0).read_bytes() == before
+
+
+def test_a_place_may_have_several_paths(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> None:
+    settle(moved.folder, moved.pinned)
+    link = tmp_path_factory.mktemp("links") / "mill"
+    link.symlink_to(moved.folder.path)
+    for at in (link, moved.folder.path / "x" / ".."):
+        for lane in range(2):
+            check_place(Folder(at), lane, str(at))
+
+
+def test_a_damaged_file_is_left_to_those_who_name_it(moved: Moved) -> None:
+    moved.metadata(0, 0).write_bytes(b"")
+    check_both(moved, "/old/state/mill")
+
+
+def check_both(moved: Moved, at: str) -> None:
+    for lane in range(2):
+        check_place(moved.folder, lane, at)
 
 
 class Killed(Exception):

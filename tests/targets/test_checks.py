@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -118,6 +119,22 @@ def test_of_a_delivery_that_begins_anew_nothing_counts(made: Made) -> None:
     assert {name: ledger.plant.since[name] for name in ("files", "console")} == {"files": 10, "console": 0}
     assert not made.folder.delivery("files").exists()
     assert made.folder.delivery("console").exists()
+
+
+def test_a_checkpoint_of_another_place_is_refused_before_anything_is_changed(made: Made) -> None:
+    """Put into a folder that has moved since the copy was made: Spark would look for its files where they were."""
+    file = made.folder.checkpoint("lane 0") / "state" / "0" / "_metadata" / "v2" / "3"
+    file.parent.mkdir(parents=True)
+    for at, fits in ((made.folder.path, True), (made.at / "older", False)):
+        schema = f"file:{at}/checkpoints/lane 0/state/0/_stateSchema/default/0_4f0c"
+        file.write_text("v2\n" + json.dumps({"stateStoreInfo": [{"storeName": "default", "stateSchemaFilePaths": [schema]}]}))
+        before = made.files()
+        if fits:
+            made.journal.check()
+        else:
+            with pytest.raises(LogError, match=rf"checkpoints/lane 0 in .*/mill is from a copy that lay at {at}; restore folder and check"):
+                made.journal.check()
+        assert made.files() == before
 
 
 # Targets.

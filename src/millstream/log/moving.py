@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,34 @@ CHUNK_SIZE = 512  # bytes that one of Hadoop's checksums is for
 STATE = "/state/"
 
 
+def check_place(folder: Folder, lane: int, at: str) -> None:
+    """Refuse the checkpoint of a lane that names files of another place than this folder has now, or had at its last start.
+
+    It was put here from an older copy, after the folder had moved: Spark would miss its files, or read those of another folder.
+    """
+    checkpoint = folder.checkpoint(f"lane {lane}")
+    own = {os.path.normpath(Folder(place).checkpoint(checkpoint.name)) for place in (at, folder.path)}
+    for file in _metadata_files(checkpoint):
+        if not is_whole(file, "metadata"):
+            continue  # Spark says what is wrong with it, and it is named then
+        _, metadata = _read(file)
+        for path in _schema_paths(metadata):
+            named = os.path.normpath(re.sub("^file:/*", "/", path).rpartition(STATE)[0])
+            if named.startswith("/") and named not in own and not _is_same(named, checkpoint):
+                raise LogError(
+                    f"checkpoints/{checkpoint.name} in {folder.path} is from a copy that lay at {Path(named).parent.parent}; "
+                    f"restore folder and checkpoints from one copy"
+                )
+
+
+def _is_same(named: str, checkpoint: Path) -> bool:
+    """By another path, as a link makes one."""
+    try:
+        return checkpoint.samefile(named)
+    except OSError:
+        return False
+
+
 def settle(folder: Folder, pinned: Pinned) -> Pinned:
     """Let a folder go on where it lies now. A kill in between does no harm: `topology.json` says last that it is done.
 
@@ -24,20 +54,32 @@ def settle(folder: Folder, pinned: Pinned) -> Pinned:
     """
     for lane in range(pinned.lanes):
         checkpoint = folder.checkpoint(f"lane {lane}")
-        for file in sorted(checkpoint.glob("state/*/_metadata/*/*")):
-            if not file.name.startswith("."):
-                _rewrite(file, checkpoint)
+        for file in _metadata_files(checkpoint):
+            _rewrite(file, checkpoint)
     settled = msgspec.structs.replace(pinned, at=str(folder.path))
     write_json(folder.pinned, settled)
     return settled
+
+
+def _metadata_files(checkpoint: Path) -> list[Path]:
+    return [file for file in sorted(checkpoint.glob("state/*/_metadata/*/*")) if not file.name.startswith(".")]
+
+
+def _read(file: Path) -> tuple[bytes, Any]:
+    """The version in the first line, and what is below it."""
+    version, _, content = file.read_bytes().partition(b"\n")
+    return version, msgspec.json.decode(content)
+
+
+def _schema_paths(metadata: Any) -> list[str]:
+    return [path for store in metadata.get("stateStoreInfo", ()) for path in store.get("stateSchemaFilePaths") or ()]
 
 
 def _rewrite(file: Path, checkpoint: Path) -> None:
     if not is_whole(file, "metadata"):
         raise LogError(f"{file} is damaged; restore it from a copy")
     old = file.read_bytes()
-    version, _, content = old.partition(b"\n")
-    metadata: Any = msgspec.json.decode(content)
+    version, metadata = _read(file)
     for store in metadata.get("stateStoreInfo", ()):
         if paths := store.get("stateSchemaFilePaths"):
             store["stateSchemaFilePaths"] = [f"file:{checkpoint}{STATE}{path.rpartition(STATE)[2]}" for path in paths]

@@ -25,6 +25,7 @@ from millstream.journal.notes import Notes
 from millstream.journal.opening import claim, open_ledger, sync_newest
 from millstream.log.checks import check_lane, check_noted, check_segments
 from millstream.log.folder import Folder, Pinned
+from millstream.log.moving import check_place
 from millstream.mill.actions import Moment, Settings
 from millstream.mill.beginning import check_holds, first_commit, plant_of, rows_to_redo
 from millstream.mill.driving import Ended, wall_clock
@@ -77,6 +78,7 @@ class RunJournal:
         check_same(self._graph.injections, ledger)
         for lane in range(self.pinned.lanes):
             check_lane(self._folder, lane, ledger)
+            check_place(self._folder, lane, self.pinned.at)
         check_segments(self.commits, ledger, [redo for of_lane in self.redo(ledger).values() for redo in of_lane])
         for name, injection in self._graph.injections.items():
             source = ledger.sources.get(name, SourceProgress())
