@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import pyarrow as pa
 
 from millstream import arguments
-from millstream.core.codec import describe_type, value_decoder
+from millstream.core.codec import value_decoder
 from millstream.core.parts import Columns, Part
 from millstream.errors import LogError, TopologyError
 from millstream.journal.commits import Commits
@@ -22,6 +22,7 @@ from millstream.log.folder import Folder
 from millstream.log.history import position_of
 from millstream.log.reading_history import UnfitValue, lines, python_records, records
 from millstream.record import Record
+from millstream.stream import called
 
 V = TypeVar("V")
 MAX_TRIES = 5  # a run may log and let go of what is just read
@@ -45,7 +46,7 @@ def read(at: str | Path, stream: str, *, last: int | None = None, value: type[An
         return list(python_records(_table(at, stream, last), decode))
     except UnfitValue as error:
         raise TopologyError(
-            f"read(value={describe_type(value)}): record {error.id} of stream {stream!r} is of another type: {error.why}; "
+            f"read(value={called(value)}): record {error.id} of stream {stream!r} is of another type: {error.why}; "
             f"give the type that the stream carries, or leave value= out"
         ) from error
 

@@ -11,7 +11,7 @@ import msgspec
 
 from millstream import arguments
 from millstream.computation import Computation
-from millstream.core.codec import StateCodec, describe_type, encode_value, value_decoder
+from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Tally
 from millstream.core.extract import Extractor, FarFuture, RefusedValue
 from millstream.core.graph import DEAD_LETTERS, compile_topology
@@ -27,7 +27,7 @@ from millstream.injector import BoundedDisorder, InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.shipping.graphs import ship_there_and_back
 from millstream.sources.dealing import Intake
-from millstream.stream import Output, Stream
+from millstream.stream import Output, Stream, called
 from millstream.testing.run import BUCKETS, MemoryRun, Stored
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 from millstream.topology import Topology
@@ -322,7 +322,7 @@ def _check_type(stream: str, kind: Any, value: object, data: bytes) -> None:
         decode(data)
     except msgspec.MsgspecError as error:
         raise TopologyError(
-            f"put: {_cut(repr(value))} is not what stream {stream!r} carries, {describe_type(kind)}: {error}; give one value of that type"
+            f"put: {_cut(repr(value))} is not what stream {stream!r} carries, {called(kind)}: {error}; give one value of that type"
         ) from error
 
 
