@@ -6,7 +6,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -52,7 +53,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def main(seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name:
-        base, waits = Path(name), list[tuple[float, float]]()
+        base, called, waits = Path(name), array("d"), array("d")
 
         def values(taken: int) -> Iterator[Event]:
             n, began = taken, time.time()
@@ -65,7 +66,8 @@ def main(seconds: float) -> None:
 
         def take(step: int, records: list[ms.Record[Event]]) -> None:
             now = time.time_ns() // 1000
-            waits.append((now / 1e6, (now - records[0].value.at) / 1000))  # the longest of a step: so memory stays small here
+            called.append(now / 1e6)  # the longest of a step, in arrays: so memory stays small here
+            waits.append((now - records[0].value.at) / 1000)
 
         topology = ms.Topology("flat")
         stream = topology.inject(
@@ -84,15 +86,16 @@ def main(seconds: float) -> None:
         ms.start(topology, at=base / "mill", options=ms.Options(checkpoint_every=ms.MINUTE), until=ms.DRAINED).wait()
         over.set()
         sampler.join()
-        begin, end = waits[0][0] + WARM_UP, waits[-1][0]
+        begin, end = called[0] + WARM_UP, called[-1]
         tenth = (end - begin) / 10
 
-        def both(found: list[tuple[float, float]] | list[tuple[float, int]]) -> tuple[float, float]:
+        def both(found: Iterable[tuple[float, float]]) -> tuple[float, float]:
+            found = list(found)
             first = [value for when, value in found if begin <= when < begin + tenth]
             last = [value for when, value in found if end - tenth < when <= end]
             return statistics.median(first), statistics.median(last)
 
-        latency, memory, journal = both(waits), both(sizes.memory), both(sizes.journal)
+        latency, memory, journal = both(zip(called, waits, strict=True)), both(sizes.memory), both(sizes.journal)
         used = {when: value for when, value in sizes.processor if begin <= when <= end}
         share = (max(used.values()) - min(used.values())) / (max(used) - min(used))
         print(
