@@ -6,7 +6,8 @@ import concurrent.futures
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
@@ -15,6 +16,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from millstream.errors import LogError, MillstreamError, TopologyError, Unreachable
 from millstream.target import Step
+
+Client = TypeVar("Client")
 
 log = logging.getLogger("millstream")
 
@@ -51,14 +54,25 @@ class KafkaPosition(msgspec.Struct, frozen=True):
         return None if self.number is None else Step(self.number, self.after, upto)
 
 
-class DebugLines:
-    """librdkafka's own lines, all at one level: what they mean for a delivery, the delivery says."""
+class Heard:
+    """What librdkafka says by itself, without secrets. Apart from the cluster, so that its clients are freed with it."""
 
-    def __init__(self, clean: Callable[[str], str]) -> None:
-        self._clean = clean
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+        self.last: KafkaError | None = None
 
     def log(self, level: int, message: str, *args: Any) -> None:
-        log.debug("librdkafka: %s", self._clean(message % args))
+        """Lines of its log, all at one level: what they mean for a delivery, the delivery says."""
+        log.debug("librdkafka: %s", self.clean(message % args))
+
+    def error(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self.last = error
+
+    def clean(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 class Cluster:
@@ -66,30 +80,27 @@ class Cluster:
 
     def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str], timeout: float) -> None:
         """`timeout` is how many seconds each answer may take, with all that librdkafka tries again by itself."""
-        self.topic, self.servers, self.timeout, self._secrets = topic, servers, timeout, secrets
-        self._heard: KafkaError | None = None  # what librdkafka met last, by itself
-        lines = DebugLines(self._clean)
-        self._settings = {**settings, "bootstrap.servers": servers, "logger": lines, "error_cb": self._hear}
-        try:
-            self._admin = AdminClient(self._settings)
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self._wrong_options(error) from None
+        self.topic, self.servers, self.timeout, self._heard = topic, servers, timeout, Heard(secrets)
+        self._settings = {**settings, "bootstrap.servers": servers, "logger": self._heard, "error_cb": self._heard.error}
+        self._admin = self._made(AdminClient, {})
 
     def producer(self, on_failed: Callable[[KafkaError, Any], None], **settings: Any) -> Producer:
         """One that keeps the order of a key, and tells of each record that failed."""
         ours = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2", "delivery.report.only.error": True}
-        try:
-            return Producer({**self._settings, **ours, "on_delivery": on_failed, **settings})
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self._wrong_options(error) from None
+        return self._made(Producer, {**ours, "on_delivery": on_failed, **settings})
 
     def group(self, name: str) -> Any:
         """What a transaction needs to know of a group that nobody is a member of."""
-        consumer = Consumer({**self._settings, "group.id": name})
-        try:
+        with closing(self._made(Consumer, {"group.id": name})) as consumer:
             return consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
+
+    def _made(self, client: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
+        try:
+            return client({**self._settings, **settings})
+        except (KafkaException, ValueError, TypeError) as error:
+            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            names = "the names and values are those of librdkafka's CONFIGURATION.md"
+            raise TopologyError(f"to_kafka(options=...): {self._heard.clean(text)}; {names}") from None
 
     # Questions.
 
@@ -118,27 +129,23 @@ class Cluster:
             time.sleep(PAUSE)
 
     def committed(self, group: str, *, stable: bool) -> tuple[KafkaPosition, Step | None] | None:
-        """What the group says of the topic. With `stable`, once no transaction is under way that could change it.
-
-        A consumer of the group asks: librdkafka's admin client dies of a coordinator that has moved (2.16.1, a null group).
-        """
+        """What the group says of the topic. With `stable`, once no transaction is under way that could change it."""
+        # By a consumer: an admin client of librdkafka 2.16 ends the process when it is told that the coordinator is another one.
         level = "read_committed" if stable else "read_uncommitted"
-        consumer = Consumer({**self._settings, "group.id": group, "isolation.level": level, "enable.auto.commit": False})
         deadline = time.monotonic() + self.timeout
-        try:
+        with closing(self._made(Consumer, {"group.id": group, "isolation.level": level})) as consumer:
             while True:
                 try:
-                    (position,) = consumer.committed([TopicPartition(self.topic, 0)], timeout=self.timeout)
+                    (position,) = consumer.committed([TopicPartition(self.topic, 0)], self.timeout)
                     error = position.error
                 except KafkaException as raised:
                     error = raised.args[0]
+                consumer.poll(0)  # for what it met by itself
                 if error is None:
                     break
                 if error.code() not in PASSING or time.monotonic() > deadline:
                     raise self.failure(error)
                 time.sleep(PAUSE)
-        finally:
-            consumer.close()
         if position.offset < 0:
             return None
         try:
@@ -160,30 +167,16 @@ class Cluster:
 
     def failure(self, error: KafkaError) -> MillstreamError:
         """As the run is to hear it: what will not change by itself ends it, the rest may be tried again."""
-        code, text = error.code(), self._clean(error.str())
+        code, text = error.code(), self._heard.clean(error.str())
         if code in REFUSED:
             return LogError(f"Kafka at {self.servers} refuses what is to be delivered to topic {self.topic!r}: {text}; {REFUSED[code]}")
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT):
-            heard = "" if self._heard is None else f": {self._clean(self._heard.str())}"
+            heard = "" if self._heard.last is None else f": {self._heard.clean(self._heard.last.str())}"
             return Unreachable(f"no answer from {self.servers} within {self.timeout:g} s{heard}")
         return Unreachable(f"{self.servers}: {text}")
 
     @property
     def refuses_credentials(self) -> str | None:
         """What the brokers said to them, if they were not accepted."""
-        heard = self._heard
-        return None if heard is None or heard.code() not in CREDENTIALS else self._clean(heard.str())
-
-    def _hear(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
-            self._heard = error
-
-    def _wrong_options(self, error: Exception) -> TopologyError:
-        text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        return TopologyError(f"to_kafka(options=...): {self._clean(text)}; the names and values are those of librdkafka's CONFIGURATION.md")
-
-    def _clean(self, text: str) -> str:
-        """Without secrets, wherever the text comes from."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        heard = self._heard.last
+        return None if heard is None or heard.code() not in CREDENTIALS else self._heard.clean(heard.str())
