@@ -22,6 +22,9 @@ Client = TypeVar("Client")
 log = logging.getLogger("millstream")
 
 PAUSE = 0.02  # seconds between two looks at what changes by itself
+# Milliseconds. A step that follows at once finds the transaction before it not quite ended, and is tried again: of ten records, with
+# librdkafka's own 100 it took 109 ms, with this 19, and without transactions 1.
+RETRY_BACKOFF = 10
 
 # The coordinator of a group, or an offset in it, that is not there yet; or a transaction whose end has not reached it.
 PASSING = {
@@ -81,8 +84,8 @@ class Cluster:
     def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str], timeout: float) -> None:
         """`timeout` is how many seconds each answer may take, with all that librdkafka tries again by itself."""
         self.topic, self.servers, self.timeout, self._heard = topic, servers, timeout, Heard(secrets)
-        self._settings = {**settings, "bootstrap.servers": servers, "logger": self._heard, "error_cb": self._heard.error}
-        self._admin = self._made(AdminClient, {})
+        ours = {"bootstrap.servers": servers, "logger": self._heard, "error_cb": self._heard.error}
+        self._settings = {"retry.backoff.ms": RETRY_BACKOFF, **settings, **ours}
 
     def producer(self, on_failed: Callable[[KafkaError, Any], None], **settings: Any) -> Producer:
         """One that keeps the order of a key, and tells of each record that failed."""
@@ -106,9 +109,10 @@ class Cluster:
 
     def partitions(self) -> int:
         """Of the topic; 0 if it does not exist. Does not create it, whatever the brokers' settings are."""
+        admin = self._made(AdminClient, {})
         try:
-            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.timeout)
-            return len(self._answer(asked[self.topic]).partitions)
+            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.timeout)
+            return len(self._answer(admin, asked[self.topic]).partitions)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
@@ -116,9 +120,10 @@ class Cluster:
 
     def create_topic(self, partitions: int) -> None:
         """Returns when the brokers know of it. Another may have created it meanwhile."""
+        admin = self._made(AdminClient, {})
         try:
-            asked = self._admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=self.timeout)
-            self._answer(asked[self.topic])
+            asked = admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=self.timeout)
+            self._answer(admin, asked[self.topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self.failure(error.args[0]) from None
@@ -157,11 +162,11 @@ class Cluster:
             ) from None
         return mark, mark.step(position.offset)
 
-    def _answer(self, future: concurrent.futures.Future[Any]) -> Any:
+    def _answer(self, admin: AdminClient, future: concurrent.futures.Future[Any]) -> Any:
         try:
             return future.result(self.timeout + 1)  # librdkafka gives up before
         finally:
-            self._admin.poll(0)  # for what it met by itself
+            admin.poll(0)  # for what it met by itself
 
     # What went wrong.
 
