@@ -13,6 +13,7 @@ import millstream as ms
 from millstream.spark.datasource import SOURCES
 from millstream.spark.session import session_for
 from tests.services.fixtures import postgres  # noqa: F401
+from tests.services.kafka import kafka  # noqa: F401
 
 TIMEOUT = 240.0  # seconds; a bound, never an expectation
 

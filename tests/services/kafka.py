@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -129,7 +130,7 @@ class Broker:
             plain=plain, controller=controller, login=login, behind=self.behind, proxy=self.proxy, user=USER, password=PASSWORD
         )
         (folder / "server.properties").write_text(text)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "m")  # at its head it would be an option
         command = [*JAVA, *self._classes, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT)
         self._process: subprocess.Popen[bytes] | None = None
@@ -218,13 +219,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def main() -> None:
+    over = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: over.set())
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker(Path(folder))
         print(f"Kafka {VERSION} is at {broker.servers}, process {broker.pid}; Ctrl-C ends it", flush=True)
-        try:
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
-        finally:
-            broker.kill()
+        over.wait()
+        broker.kill()
 
 
 if __name__ == "__main__":

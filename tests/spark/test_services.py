@@ -83,21 +83,19 @@ def kill_all_of_it(base: Path, broker: Broker, server: PostgresServer, *, each: 
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, broker: Broker, postgres: PostgresServer) -> None:
+def told(monkeypatch: pytest.MonkeyPatch, kafka: Broker, postgres: PostgresServer) -> None:
     """Where the program finds them."""
-    monkeypatch.setenv(KAFKA, broker.servers)
+    monkeypatch.setenv(KAFKA, kafka.servers)
     monkeypatch.setenv(POSTGRES, postgres.dsn)
     with postgres.connect() as connection:
         connection.execute("drop table if exists seen")
 
 
 @pytest.mark.usefixtures("told")
-def test_runs_brokers_and_servers_that_die_lose_nothing_and_double_nothing(
-    tmp_path: Path, broker: Broker, postgres: PostgresServer
-) -> None:
-    kill_all_of_it(tmp_path, broker, postgres, each=2, seed=21)
+def test_runs_brokers_and_servers_that_die_lose_nothing_and_double_nothing(tmp_path: Path, kafka: Broker, postgres: PostgresServer) -> None:
+    kill_all_of_it(tmp_path, kafka, postgres, each=2, seed=21)
 
 
 @pytest.mark.usefixtures("told")
-def test_ten_of_each(tmp_path: Path, broker: Broker, postgres: PostgresServer) -> None:
-    kill_all_of_it(tmp_path, broker, postgres, each=10, seed=22)
+def test_ten_of_each(tmp_path: Path, kafka: Broker, postgres: PostgresServer) -> None:
+    kill_all_of_it(tmp_path, kafka, postgres, each=10, seed=22)
