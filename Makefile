@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench faults simulate soak mutants lock clean java help
+.PHONY: demo test check bench faults simulate soak services mutants lock clean java help
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
@@ -15,6 +15,7 @@ help:
 	@echo "make faults  kill -9 at every named point, then dozens at random; drivers that wake up when another has taken over"
 	@echo "make simulate  planner, lanes, journal and ends under seeds, without Spark (SEEDS=1000)"
 	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time, then new seeds of the simulation (SOAK_SECONDS=300 each)"
+	@echo "make services  a Kafka broker and a PostgreSQL server on loopback, to try deliveries with, until Ctrl-C"
 	@echo "make mutants  break the product on purpose, and show which test notices"
 
 $(READY): requirements.lock pyproject.toml
@@ -46,7 +47,12 @@ bench: java $(READY)
 
 faults: java $(READY)
 	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py \
-	  tests/spark/test_away.py tests/spark/test_ways.py tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
+	  tests/spark/test_away.py tests/spark/test_ways.py \
+	  tests/spark/test_services.py::test_runs_brokers_and_servers_that_die_lose_nothing_and_double_nothing \
+	  tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
+
+services: java $(READY)
+	$(BIN)/python -m tests.services
 
 simulate: $(READY)
 	$(BIN)/python -m tests.simulation --seeds $${SEEDS:-1000}
