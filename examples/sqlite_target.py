@@ -23,7 +23,7 @@ on conflict (identity) do update set fence = :fence where fence < :fence
 """
 MOVE = """
 update steps set number = :number, after = :after, upto = :upto
-where identity = :identity and fence = :fence and (upto is null or upto = :after)
+where identity = :identity and fence = :fence and (upto = :after or (upto is null and :number = 0))
 """
 
 
@@ -51,15 +51,21 @@ def answering() -> Generator[None]:
 
 class SQLiteSink(ms.Sink):
     def __init__(self, path: Path, context: ms.DeliveryContext) -> None:
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._who = {"identity": context.identity, "fence": context.fence}
-        with answering():
-            self._database.executescript(TABLES)
-            self._database.execute(RAISE, self._who)  # from here on an older run is refused
+        # It is opened by one thread and used by another, never by two at once.
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            with answering():
+                self._database.executescript(TABLES)
+                self._database.execute(RAISE, self._who)  # from here on an older run is refused
+        except ms.Unreachable:
+            self._database.close()
+            raise
 
     def last_step(self) -> ms.Step | None:
-        found = self._database.execute("select number, after, upto from steps where identity = :identity and upto > 0", self._who)
-        row = found.fetchone()
+        with answering():
+            found = self._database.execute("select number, after, upto from steps where identity = :identity and upto > 0", self._who)
+            row = found.fetchone()
         return None if row is None else ms.Step(*row)
 
     def write(self, step: ms.Step, records: Sequence[ms.Record[Any]]) -> None:

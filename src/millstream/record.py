@@ -66,6 +66,12 @@ class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
         return hash((self.key, self.value, self.timestamp))
 
 
+def in_order(record: Record[object]) -> tuple[int, int]:
+    """By this, records of one key stand as they were produced, or came in: also those of several epochs, whatever their timestamps."""
+    major = record._from.rsplit("/", 2)[1] if record._from else "-1"
+    return int(major), record._number
+
+
 class Timer(msgspec.Struct, frozen=True):
     """A request to be called: one per tag and key."""
 

@@ -32,6 +32,8 @@ class Secret:
             return Path(self.file).read_text().rstrip("\r\n")
         except OSError as error:
             raise TopologyError(f"a secret is to come from the file {self.file}, and it cannot be read: {error.strerror}") from None
+        except UnicodeError:
+            raise TopologyError(f"a secret is to come from the file {self.file}, and it is not UTF-8; write it as text") from None
 
 
 def secret(*, env: str | None = None, file: str | PathLike[str] | None = None) -> Secret:

@@ -32,7 +32,10 @@ class DeliveryContext:
 
 
 class Sink(ABC):
-    """An open target, used by one thread of the driver. Whatever it raises ends the run, but for `ms.Unreachable`."""
+    """An open target. It is opened by the thread that starts the run and then used by another, never by two at once.
+
+    Whatever it raises ends the run, but for `ms.Unreachable`.
+    """
 
     def last_step(self) -> Step | None:
         """Of a target with transactions: the newest step of this identity that it has, None for none. Asked after `open`, which has
@@ -44,7 +47,8 @@ class Sink(ABC):
         """Take the records of a step, in order; it has them when this returns.
 
         With transactions: the records and the step in one. `ms.Fenced` if a greater fence is known, or if the newest step that
-        the target has does not end with `step.after`. There may be no records: then only the step is recorded.
+        the target has does not end with `step.after`; where it has none, only step 0 is taken. There may be no records: then
+        only the step is recorded.
         Without: after a crash, or `ms.Unreachable`, the same step comes again, with the same number and the same records.
         """
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 import millstream as ms
@@ -65,6 +66,33 @@ def test_digits_in_text_and_fractions_are_no_integers() -> None:
     driver = injected(Big)
     driver.feed(driver.stream, [Big("123456789012345678901234567890")] * 3)  # type: ignore[attr-defined]
     assert (driver.state("it", "k"), driver.dead_letters()) == (3, [])
+
+
+def test_only_what_is_typed_as_an_integer_counts() -> None:
+    """Floats, decimals and fields that nobody asked for may be as large as they are; an integer of 19 digits may be right."""
+
+    class Wide(msgspec.Struct):
+        id: int
+        amount: float = 0.0
+        exact: Decimal = Decimal(0)
+
+    driver = injected(Wide)
+    for text in (
+        b'{"id":1790000000000000000,"amount":100000000000000000000}',
+        b'{"id":9223372036854775807,"exact":12345678901234567890123}',
+        b'{"id":1,"trace":17446744073709551615}',
+    ):
+        driver.feed(driver.stream, [text])  # type: ignore[attr-defined]
+    assert (driver.state("it", "k"), driver.dead_letters()) == (3, [])
+    driver = injected(dict[int, int])
+    driver.feed(driver.stream, [b'{"10000000000000000000000000":1}'])  # type: ignore[attr-defined]
+    assert len(driver.dead_letters()) == 1
+
+
+def test_any_object_may_be_carried() -> None:
+    driver = injected(dict[str, object])  # type: ignore[arg-type]
+    driver.feed(driver.stream, [{"a": {"b": 1}}])  # type: ignore[attr-defined]
+    assert driver.state("it", "k") == 1
 
 
 def produces(kind: Any, value: Any, *, key: str | None = None) -> Alone:
@@ -137,11 +165,15 @@ def test_a_class_that_would_not_come_back_is_refused_at_the_start(kind: Any) -> 
 
         def process_record(self, record: ms.Record[Event]) -> None: ...
 
-    with pytest.raises(ms.TopologyError, match=r"the state of Keeps cannot be kept: a \w+ would not come back as one; define encode_state"):
+    with pytest.raises(
+        ms.TopologyError, match=r"the state of Keeps cannot be kept: values of \w+ would not come back as such; define encode_state"
+    ):
         Alone(Keeps())
-    with pytest.raises(ms.TopologyError, match=r"stream 'it.out' cannot carry values of .*: a \w+ would not come back as one; use a dict"):
+    with pytest.raises(
+        ms.TopologyError, match=r"stream 'it.out' cannot carry values of .*: values of \w+ would not come back as such; use a dict"
+    ):
         produces(kind, None)
-    with pytest.raises(ms.TopologyError, match=r"stream 'in' cannot carry values of .*: a \w+ would not come back as one"):
+    with pytest.raises(ms.TopologyError, match=r"stream 'in' cannot carry values of .*: values of \w+ would not come back as such"):
         injected(kind)
 
 

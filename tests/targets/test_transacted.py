@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,53 @@ def test_a_target_that_is_ahead_or_behind_is_refused(tmp_path: Path) -> None:
         system.steps[identity] = ms.Step(0, 0, upto)
         with pytest.raises(ms.LogError, match=why):
             delivery(journal, SystemTarget(system), tmp_path, fence=2)
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        (None, "has nothing any more of what delivery 'out' has delivered, up to epoch 2"),
+        (ms.Step(0, 0, 1), "ends with epoch 1, and had 2"),
+    ],
+)
+def test_a_target_that_comes_back_with_less_is_refused(tmp_path: Path, left: ms.Step | None, why: str) -> None:
+    """Such as a replica that was behind. It would be filled up from the middle."""
+
+    def emptied(moment: str) -> None:
+        if moment == "before" and len(system.rows) == 2:
+            system.rows.clear()
+            system.steps = {} if left is None else dict.fromkeys(system.steps, left)
+            raise ms.Unreachable("failed over")
+
+    journal, system = FakeJournal(), System()
+    for n in range(2):
+        journal.commit(n)
+        deliver_all(journal, SystemTarget(system), tmp_path, fence=n + 1)
+    system.fail = emptied
+    journal.commit(2)
+    thread = deliver_all(journal, SystemTarget(system), tmp_path, fence=3)
+    assert why in str(thread.error)
+    assert "--deliver-anew" in str(thread.error)
+    assert not thread.overtaken
+    assert system.rows == []
+
+
+def test_a_run_that_is_overtaken_while_it_waits_writes_nothing_any_more(tmp_path: Path) -> None:
+    journal, down = FakeJournal(), threading.Event()
+    down.set()
+
+    class Away(Called):
+        def call(self, k: int, records: list[ms.Record[Any]]) -> None:
+            if down.is_set():
+                raise ms.Unreachable("away")
+            super().call(k, records)
+
+    target = Away()
+    journal.commit(1)
+    thread = delivery(journal, target, tmp_path)
+    thread.start()
+    wait_until(lambda: thread.trouble is not None, TIMEOUT)
+    journal.owner = False
+    down.clear()
+    thread.join(TIMEOUT)
+    assert (thread.overtaken, target.calls) == (True, [])

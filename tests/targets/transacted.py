@@ -30,7 +30,8 @@ class SystemSink(ms.Sink):
         system, identity = self._system, self._context.identity
         system.fail("before")
         last = self.last_step()
-        if system.fences[identity] != self._context.fence or (last is not None and last.upto != step.after):
+        follows = step.number == 0 if last is None else last.upto == step.after
+        if system.fences[identity] != self._context.fence or not follows:
             raise ms.Fenced("a newer run delivers to the system")
         system.rows += [(record.key, record.value) for record in records]
         system.steps[identity] = step

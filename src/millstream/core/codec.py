@@ -67,7 +67,7 @@ def _not_checked(kept: bytes) -> None:
 def refuse_custom(kind: Any, what: str, remedy: str) -> None:
     """Of a class that msgspec does not know, it writes what it is derived from, such as a dict, and could not read it back."""
     if (custom := custom_class(kind)) is not None:
-        raise TopologyError(f"{what.format(called(kind))}: a {called(custom)} would not come back as one; {remedy}")
+        raise TopologyError(f"{what.format(called(kind))}: values of {called(custom)} would not come back as such; {remedy}")
 
 
 def _kept_decoder(owner: str, kind: Any) -> Callable[[bytes], Any]:

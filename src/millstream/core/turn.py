@@ -202,7 +202,7 @@ class Turn:
             from_, number = self._ids[arrivals.packet_of[position]], arrivals.minors[position]
             self._process(Record(self.key, reading.decode(arrivals.values[position]), timestamp, late, from_, number))
             if self._sends_dead_letters:
-                self._encode_state(self._own["state"])  # what cannot be kept is an error of this record
+                self._encode_state(self._own["state"], before[0])  # what cannot be kept is an error of this record
         except Exception as error:
             stream, id_ = reading.stream, arrivals.id(position)
             failure = self._failure(f"record {id_} of stream {stream!r}", error)
@@ -258,7 +258,7 @@ class Turn:
                 before = self._remember()
             self._plan.computation.process_timer(timer)
             if self._sends_dead_letters:
-                self._encode_state(self._own["state"])
+                self._encode_state(self._own["state"], before[0])
         except Exception as error:
             failure = self._failure(f"timer {timer.tag!r} at {describe(timer.at)}", error)
             if not self._sends_dead_letters:
@@ -271,7 +271,7 @@ class Turn:
     # When code raises and the computation sends dead letters, all that it did is undone and a dead letter is sent.
 
     def _remember(self) -> tuple[bytes, dict[str, KeptTimer], int, bool]:
-        return self._encode_state(self._own["state"]), dict(self._timers), len(self._productions.order), self._overdue
+        return self._codec.encode(self._own["state"]), dict(self._timers), len(self._productions.order), self._overdue
 
     def _undo(self, before: tuple[bytes, dict[str, KeptTimer], int, bool]) -> None:
         state, self._timers, produced, self._overdue = before

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect
@@ -12,6 +16,7 @@ from msgspec import inspect
 LEAST, GREATEST = -(2**63), 2**63 - 1  # of an integer: what a column of a table holds
 _PLAIN = (int, str, bool)  # not float: JSON has no NaN
 _LONG = b"0" * len(str(GREATEST))
+_LARGE = re.compile(rb"[0-9]{20}|9[2-9][0-9]{17}").search  # nanoseconds of our time have nineteen, and begin with a one
 _DIGITS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else ord(" ") for byte in range(256))
 
 
@@ -24,7 +29,7 @@ def plain_class(kind: Any) -> type | None:
 
 def custom_class(kind: Any) -> Any:
     """A class in `kind` of which msgspec knows nothing, so that it could not be read back; None if there is none."""
-    return next((part.cls for part in _parts(kind) if isinstance(part, inspect.CustomType)), None)
+    return next((part.cls for part in _parts(kind) if isinstance(part, inspect.CustomType) and part.cls is not object), None)
 
 
 def has_integers(kind: Any) -> bool:
@@ -53,24 +58,26 @@ def not_text(what: str, found: Any, instead: str) -> str:
 
 
 def may_be_large(text: bytes) -> bool:
-    """Whether so many digits follow one another in some JSON text that a number in it may be too large: a quick look."""
-    return _LONG in text.translate(_DIGITS)
+    """Whether a number in some JSON text may be too large, by its digits: a quick look, and a second one at runs of nineteen."""
+    return _LONG in text.translate(_DIGITS) and _LARGE(text) is not None
 
 
-def check_integers(text: bytes) -> None:
-    """Refuse JSON text with an integer that does not fit into 64 bits: no column of a table could hold it."""
+def check_integers(value: Any) -> None:
+    """Refuse a value with an integer that does not fit into 64 bits: no column of a table could hold it."""
 
     def visit(part: Any) -> None:
-        if isinstance(part, list):
+        if isinstance(part, int):
+            if not LEAST <= part <= GREATEST:
+                raise ValueError(f"{part} is an integer of more than 64 bits; carry it as text, or as a decimal.Decimal")
+        elif isinstance(part, dict):
+            for key, each in part.items():
+                visit(key)
+                visit(each)
+        elif isinstance(part, list | tuple | set | frozenset):
             for each in part:
                 visit(each)
-        elif isinstance(part, dict):
-            for each in part.values():
-                visit(each)
-        elif isinstance(part, int) and not LEAST <= part <= GREATEST:
-            raise ValueError(f"{part} is an integer of more than 64 bits; carry it as text, or as a decimal.Decimal")
 
-    visit(msgspec.json.decode(text))
+    visit(msgspec.to_builtins(value, builtin_types=(bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)))
 
 
 def reads_back(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -79,9 +86,9 @@ def reads_back(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], A
         return decode
 
     def check(text: bytes) -> None:
-        decode(text)
+        value = decode(text)
         if len(text) >= len(_LONG) and may_be_large(text):
-            check_integers(text)
+            check_integers(value)
 
     return check
 

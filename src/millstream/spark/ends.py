@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit
@@ -58,17 +59,20 @@ class Deliveries:
         self._streams: dict[str, list[DeliveryThread]] = {}
         self.threads: dict[str, DeliveryThread] = {}
         ledger = planner.ledger
-        for name, delivery in graph.deliveries.items():
-            if isinstance(delivery.target, WriterTarget):
-                continue
-            stream = graph.stream_of(delivery.stream)
-            context, connection, steps = open_delivery(
-                delivery, stream, folder.delivery(name), fence=fence, delivered=ledger.delivered.get(name, 0), newest=ledger.number
-            )
-            ledge = Ledge(name, stream.name, journal=journal, planner=planner, folder=folder, owner=owner)
-            thread = DeliveryThread(context, connection, steps, ledge, newest=ledger.number)
-            self.threads[name] = thread
-            self._streams.setdefault(stream.name, []).append(thread)
+        with ExitStack() as undo:
+            undo.callback(self.stop, 0, 0.0)
+            for name, delivery in graph.deliveries.items():
+                if isinstance(delivery.target, WriterTarget):
+                    continue
+                stream = graph.stream_of(delivery.stream)
+                context, connection, steps = open_delivery(
+                    delivery, stream, folder.delivery(name), fence=fence, delivered=ledger.delivered.get(name, 0), newest=ledger.number
+                )
+                ledge = Ledge(name, stream.name, journal=journal, planner=planner, folder=folder, owner=owner)
+                thread = DeliveryThread(context, connection, steps, ledge, newest=ledger.number)
+                self.threads[name] = thread
+                self._streams.setdefault(stream.name, []).append(thread)
+            undo.pop_all()
 
     def start(self) -> None:
         for thread in self.threads.values():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from millstream.errors import Fenced, MillstreamError, Unreachable
+from millstream.errors import Fenced, LogError, MillstreamError, Unreachable
 from millstream.record import Record
 from millstream.target import DeliveryContext, Sink, Step, Target
+from millstream.targets.steps import ways_out
 
 log = logging.getLogger("millstream")
 
@@ -33,7 +34,7 @@ class Connection:
         return self._sink.last_step()
 
     def write(self, step: Step, records: Sequence[Record[Any]], *, wait: Callable[[float], bool]) -> None:
-        """`wait` waits so many seconds, and says whether the delivery is given up."""
+        """`wait` waits so many seconds, and says whether the delivery is given up; `Fenced` if a newer run has come meanwhile."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -60,12 +61,20 @@ class Connection:
                 sink.close()
 
     def _has(self, step: Step) -> bool:
-        """Whether the step went in although nobody heard of it."""
-        last = self.last_step()
+        """Whether the step went in although nobody heard of it. What else the target says is not what it was left with."""
+        last, place, name = self.last_step(), self._target.describe(), self._context.delivery
         if last == step:
             return True
-        if last is not None and last.upto != step.after:
-            raise Fenced(f"{self._target.describe()} is at epoch {last.upto}, and was at {step.after}: another run delivers there")
+        if last is None and step.number > 0:
+            raise LogError(
+                f"{place} has nothing any more of what delivery {name!r} has delivered, up to epoch {step.after}; {ways_out(name)}"
+            )
+        if last is not None and last.upto < step.after:
+            raise LogError(
+                f"{place} ends with epoch {last.upto}, and had {step.after} before it was away: it has lost what lies between; {ways_out(name)}"
+            )
+        if last is not None and last.upto > step.after:
+            raise Fenced(f"{place} is at epoch {last.upto}, and was at {step.after}: another run delivers there")
         return False
 
     def _say(self, why: str) -> None:

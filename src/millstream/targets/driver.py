@@ -111,7 +111,10 @@ class DeliveryThread(threading.Thread):
         with self._changed:
             self._stop_at = at
             self._changed.notify_all()
-        if self.ident is not None:
+        if self.ident is None:  # it was never started: nobody else closes what it has open
+            self._steps.close()
+            self._connection.close()
+        else:
             self.join(timeout)
         with self._changed:
             self._abandoned = True
@@ -225,8 +228,12 @@ class DeliveryThread(threading.Thread):
         return True
 
     def _wait_until_abandoned(self, seconds: float) -> bool:
+        """Before the next try the newest commit is looked at anew: a newer run may have repeated the step, and gone on (rule 17)."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._abandoned, seconds)
+            abandoned = self._changed.wait_for(lambda: self._abandoned, seconds)
+        if not abandoned and not self._journal.still_owner():
+            raise Fenced("a newer run owns the folder; this one stops")
+        return abandoned
 
 
 def _explained(delivery: str, error: BaseException) -> MillstreamError:

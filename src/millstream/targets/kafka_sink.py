@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.core.codec import encode_value
 from millstream.errors import Fenced, MillstreamError, RecordError, Unreachable
-from millstream.record import Record
+from millstream.record import Record, in_order
 from millstream.target import DeliveryContext, Sink, Step
 from millstream.targets.kafka_cluster import Cluster, KafkaPosition
 
@@ -73,7 +73,7 @@ class KafkaSink(Sink):
     def _send(self, records: Sequence[Record[Any]]) -> None:
         """Until the brokers have all of them."""
         produce, topic = self._producer.produce, self._cluster.topic
-        for record in records:
+        for record in sorted(records, key=in_order):  # the last of a key is the same however epochs fall into steps
             key, value = record.key.encode(), _value(record)
             headers: Any = [("millstream-id", record.id), ("millstream-timestamp", str(int(record.timestamp)))]
             at = max(EARLIEST, int(record.timestamp) // 1000)
@@ -156,6 +156,8 @@ class TransactionalKafkaSink(KafkaSink):
         return self._last
 
     def write(self, step: Step, records: Sequence[Record[Any]]) -> None:
+        if self._last is None and step.number > 0:
+            raise Fenced(f"topic {self._cluster.topic!r} has no step of delivery {self._context.delivery!r}, and this is not the first")
         if self._last is not None and self._last.upto != step.after:
             raise Fenced(f"topic {self._cluster.topic!r} is at epoch {self._last.upto}, and the step begins after {step.after}")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from millstream.core.graph import StreamPlan
@@ -25,16 +26,15 @@ def open_delivery(
     else:
         steps.check(name, delivered=delivered, newest=newest)
     context = DeliveryContext(name, stream.name, stream.value_type, steps.identity, fence)
-    connection = Connection(target, context)
-    if not target.transactional:
-        return context, connection, steps
-    try:
-        return context, connection, _steps_of_target(delivery, connection, steps, delivered=delivered, newest=newest)
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        steps.close()
+    with ExitStack() as undo:
+        undo.callback(steps.close)
+        connection = Connection(target, context)
+        undo.callback(connection.close)
+        if target.transactional:
+            of_target = _steps_of_target(delivery, connection, steps, delivered=delivered, newest=newest)
+            steps.close()
+        undo.pop_all()
+    return context, connection, of_target if target.transactional else steps
 
 
 def _steps_of_target(delivery: Delivery, connection: Connection, steps: Steps, *, delivered: int, newest: int) -> TargetSteps:

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from millstream.delivery import Mode
 from millstream.errors import Fenced, LogError, RecordError, TopologyError, Unreachable
-from millstream.record import Record
+from millstream.record import Record, in_order
 from millstream.target import DeliveryContext, Sink, Step
 from millstream.targets.postgres import PostgresTarget
 from millstream.targets.postgres_columns import columns_of
@@ -36,6 +36,7 @@ _CONNECTING = {
 # And so is a client: what a run that is gone has locked would keep the next one waiting.
 _SESSION = {
     "lock_timeout": "30s",
+    "statement_timeout": "0",  # a first step may have a million rows
     "idle_in_transaction_session_timeout": "60s",
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -43,6 +44,13 @@ _SESSION = {
 }
 
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+# Of the same family, and yet it is the record: no server will ever take it.
+_TOO_LARGE = (
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+    psycopg.errors.TooManyColumns,
+    psycopg.errors.TooManyArguments,
+)
 _UNFIT = (psycopg.Error, ValueError, OverflowError, TypeError)  # the latter from values that never reach the server
 
 _CLAIM = sql.SQL("""
@@ -53,7 +61,7 @@ _CLAIM = sql.SQL("""
 # One statement locks the row, looks at it and moves it on; nobody comes between.
 _ADVANCE = sql.SQL("""
     UPDATE {} SET step = %s, after = %s, upto = %s, records = records + %s, written_at = now()
-    WHERE identity = %s AND fence = %s AND (step IS NULL OR upto = %s)
+    WHERE identity = %s AND fence = %s AND (upto = %s OR (step IS NULL AND %s = 0))
 """)
 _LAST = sql.SQL("SELECT step, after, upto, table_name FROM {} WHERE identity = %s")
 _OTHERS = sql.SQL("SELECT max(upto) FROM {} WHERE delivery = %s AND table_name = %s AND identity <> %s")
@@ -111,6 +119,8 @@ class PostgresSink(Sink):
                 with self._connection.transaction():
                     self._advance(step, len(records))
                     self._put(prepared)
+            except _TOO_LARGE as error:
+                raise self._refusal(records, error) from None
             except _AWAY:
                 raise
             except _UNFIT as error:
@@ -166,14 +176,14 @@ class PostgresSink(Sink):
     def _prepare(self, records: Sequence[Record[Any]]) -> _Prepared:
         deleted: list[str] = []
         if self._table.mode is Mode.UPSERT:
-            newest = {record.key: record for record in records}
+            newest = {record.key: record for record in sorted(records, key=in_order)}
             deleted = [key for key, record in newest.items() if record.value is None]
             records = [record for record in newest.values() if record.value is not None] if deleted else list(newest.values())
         return _Prepared(deleted, [column.values(records) for column in self._table.columns])
 
     def _advance(self, step: Step, records: int) -> None:
         context = self._context
-        values = [step.number, step.after, step.upto, records, context.identity, context.fence, step.after]
+        values = [step.number, step.after, step.upto, records, context.identity, context.fence, step.after, step.number]
         if self._connection.execute(_ADVANCE.format(ledger_at(self._found)), values).rowcount != 1:
             raise Fenced(f"{self._target.describe()} is not at epoch {step.after}, or a newer run delivers there: this one must not")
 
@@ -232,6 +242,8 @@ class PostgresSink(Sink):
             with self._connection.transaction(force_rollback=True):
                 self._put(self._prepare(records))
                 self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except _TOO_LARGE as error:
+            return error
         except _AWAY:
             raise
         except _UNFIT as error:
@@ -243,6 +255,8 @@ class PostgresSink(Sink):
             try:
                 with self._connection.transaction(force_rollback=True):
                     self._connection.execute(sql.SQL("SELECT %s::{}[]").format(sql.SQL(column.type)), [column.values([record])])
+            except _TOO_LARGE:
+                return column.name
             except _AWAY:
                 raise
             except _UNFIT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import Any
@@ -54,6 +55,12 @@ class TargetContract(ABC):
         with self._open(fence=2) as sink:
             sink.write(Step(1, 3, 4), self._records(1))
         assert self.stored() == self._expected(0, 1)
+
+    def test_it_is_opened_by_one_thread_and_used_by_another(self) -> None:
+        with self._open() as sink, ThreadPoolExecutor(1) as other:
+            other.submit(sink.write, Step(0, 0, 3), self._records(0)).result()
+            other.submit(sink.close).result()
+        assert self.stored() == self._expected(0)
 
     def test_it_says_where_it_is_the_same_way_each_time(self) -> None:
         assert self.make().describe() == self.make().describe() != ""
@@ -126,6 +133,14 @@ class TransactionalTargetContract(TargetContract):
                 self._is_refused(sink, other)
         with self._open() as sink:
             assert sink.last_step() == Step(0, 0, 3)
+        assert self.stored() == self._expected(0)
+
+    def test_one_that_has_nothing_takes_the_first_step_only(self) -> None:
+        with self._open() as sink:
+            self._is_refused(sink, Step(1, 3, 4))
+            assert sink.last_step() is None
+        with self._open() as sink:
+            sink.write(Step(0, 3, 4), self._records(0))
         assert self.stored() == self._expected(0)
 
     def test_an_overtaken_run_is_refused(self) -> None:

@@ -19,7 +19,7 @@ from millstream.core.ledger import Ledger, SourceChange
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.parts import Columns
 from millstream.core.planning import hear
-from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, no_moment, no_text
+from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, Fits, no_moment, no_text
 from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.core.types import is_text
 from millstream.errors import RecordError, TopologyError
@@ -315,12 +315,8 @@ def _encoded(call: str, value: object) -> bytes:
 def _check_type(stream: str, kind: Any, value: object, data: bytes) -> None:
     """As a production is checked, where the type can be."""
     try:
-        decode = value_decoder(kind)
-    except TopologyError:
-        return
-    try:
-        decode(data)
-    except msgspec.MsgspecError as error:
+        Fits(kind).check(data)
+    except (msgspec.MsgspecError, ValueError) as error:
         raise TopologyError(
             f"put: {_cut(repr(value))} is not what stream {stream!r} carries, {called(kind)}: {error}; give one value of that type"
         ) from error
