@@ -27,6 +27,7 @@ VERSION = "4.3.1"
 LOGGING = "org.slf4j#slf4j-simple;1.7.36"
 POM = Path(__file__).parent / "pom.xml"
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+CLUSTER = base64.urlsafe_b64encode(b"millstream-tests").decode()[:22]
 USER, PASSWORD = "alice", "canary-of-the-broker"
 START_TIMEOUT = 90.0  # seconds; a bound, never an expectation
 
@@ -99,8 +100,8 @@ def _by_ivy(to: Path, aside: Path) -> list[str]:
     module = aside / "ivy.xml"
     module.write_text(
         f'<ivy-module version="2.0"><info organisation="millstream" module="broker"/><dependencies>'
-        f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{VERSION}" conf="default->runtime"/>'
-        f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default->runtime"/></dependencies></ivy-module>'
+        f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{VERSION}" conf="default->master,runtime"/>'
+        f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default->master,runtime"/></dependencies></ivy-module>'
     )
     return [
         *("java", "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(aside / "cache"), "-ivy", str(module)),
@@ -130,8 +131,7 @@ class Broker:
             plain=plain, controller=controller, login=login, behind=self.behind, proxy=self.proxy, user=USER, password=PASSWORD
         )
         (folder / "server.properties").write_text(text)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "m")  # at its head it would be an option
-        command = [*JAVA, *self._classes, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
+        command = [*JAVA, *self._classes, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", "server.properties"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT)
         self._process: subprocess.Popen[bytes] | None = None
         self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "error_cb": lambda error: None})

@@ -15,17 +15,18 @@ class Moment(enum.Enum):
     """When the fault is to happen."""
 
     REQUEST = "the broker never sees the request"
-    ANSWER = "the broker has done it, and the client never hears"
+    ANSWER = "the broker has done it, and the client does not hear"
 
 
 class Proxy:
-    """On one port of loopback, to another. `arm` makes the next commit a fault: `fault` is called, and the connection is cut."""
+    """On one port of loopback, to another. `arm` makes the next commit a fault: every connection is cut while `fault` is called."""
 
     def __init__(self, port: int, to: int) -> None:
         self._to = to
         self._listening = socket.create_server(("127.0.0.1", port))
         self._moment: Moment | None = None
         self._fault: Callable[[], None] = lambda: None
+        self._cut = False
         self.fired = threading.Event()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
@@ -47,7 +48,7 @@ class Proxy:
             doomed: list[bytes] = []  # the correlation id of the request whose answer is not passed on
             back = threading.Thread(target=self._answers, args=(broker, client, doomed), name="proxied back", daemon=True)
             back.start()
-            while (frame := _frame(client)) is not None:
+            while not self._cut and (frame := _frame(client)) is not None:
                 if self._moment is not None and int.from_bytes(frame[4:6]) == END_TXN:
                     moment, self._moment = self._moment, None
                     if moment is Moment.REQUEST:
@@ -58,7 +59,7 @@ class Proxy:
 
     def _answers(self, broker: socket.socket, client: socket.socket, doomed: list[bytes]) -> None:
         with suppress(OSError):
-            while (frame := _frame(broker)) is not None:
+            while not self._cut and (frame := _frame(broker)) is not None:
                 if frame[4:8] in doomed:
                     self._fire()
                     break
@@ -67,7 +68,9 @@ class Proxy:
             client.shutdown(socket.SHUT_RDWR)
 
     def _fire(self) -> None:
+        self._cut = True
         self._fault()
+        self._cut = False
         self.fired.set()
 
 

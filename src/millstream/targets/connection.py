@@ -71,7 +71,8 @@ class Connection:
             )
         if last is not None and last.upto < step.after:
             raise LogError(
-                f"{place} ends with epoch {last.upto}, and had {step.after} before it was away: it has lost what lies between; {ways_out(name)}"
+                f"{place} ends with epoch {last.upto}, and had {step.after} before it was away: it has lost what lies between; "
+                f"{ways_out(name)}"
             )
         if last is not None and last.upto > step.after:
             raise Fenced(f"{place} is at epoch {last.upto}, and was at {step.after}: another run delivers there")

@@ -148,6 +148,12 @@ class Cluster:
                 consumer.poll(0)  # for what it met by itself
                 if error is None:
                     break
+                if stable and error.code() in (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT) and time.monotonic() > deadline:
+                    self.committed(group, stable=False)  # whether it answers at all
+                    raise Unreachable(
+                        f"{self.servers}: the last transaction of {group} has not ended for {self.timeout:g} s; if it does not, Kafka has "
+                        f"lost its end, and kafka-transactions.sh finds and aborts it"
+                    )
                 if error.code() not in PASSING or time.monotonic() > deadline:
                     raise self.failure(error)
                 time.sleep(PAUSE)
