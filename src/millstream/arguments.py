@@ -140,7 +140,8 @@ def _signature(value: Any) -> inspect.Signature | None:
 
 def _call(value: Any) -> Any:
     """What is called where an object of a class is."""
-    return None if inspect.isclass(value) else getattr(type(value), "__call__", None)  # noqa: B004
+    found = None if inspect.isclass(value) else inspect.getattr_static(type(value), "__call__", None)
+    return None if isinstance(found, staticmethod | classmethod) else found
 
 
 def _named(value: Any) -> str:

@@ -156,3 +156,13 @@ def test_values_come_in_an_order_that_repeats(values: Any, message: str) -> None
         ms.values(values, int)
     ms.values(sorted(values), int)
     ms.values({1: 2}.values(), int)
+
+
+def test_an_object_whose_call_is_static_passes() -> None:
+    class Static:
+        __call__ = staticmethod(lambda value: "k")
+
+    topology = ms.Topology("test")
+    topology.inject(
+        "in", ms.values([1], int), key=Static(), timestamp=lambda n: ms.Timestamp(n), low_watermark=ms.BoundedDisorder(ms.SECOND)
+    )

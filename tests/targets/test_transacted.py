@@ -234,3 +234,33 @@ def test_a_run_that_is_overtaken_while_it_waits_writes_nothing_any_more(tmp_path
     down.clear()
     thread.join(TIMEOUT)
     assert (thread.overtaken, target.calls) == (True, [])
+
+
+@pytest.mark.parametrize("moment", ["open", "last step"])
+def test_what_a_target_raises_at_the_start_names_its_delivery(tmp_path: Path, moment: str) -> None:
+    class Odd(SystemTarget):
+        def open(self, context: ms.DeliveryContext) -> ms.Sink:
+            if moment == "open":
+                raise TimeoutError("no answer")
+            sink = super().open(context)
+            sink.last_step = _raise  # type: ignore[method-assign]
+            return sink
+
+    with pytest.raises(ms.TopologyError, match="delivery 'out': the system cannot be delivered to: TimeoutError: no answer"):
+        delivery(FakeJournal(), Odd(System()), tmp_path)
+
+
+def _raise() -> ms.Step | None:
+    raise TimeoutError("no answer")
+
+
+def test_what_it_raises_at_its_end_is_told(tmp_path: Path) -> None:
+    class Odd(Called):
+        def open(self, context: ms.DeliveryContext) -> ms.Sink:
+            sink = super().open(context)
+            sink.close = _raise  # type: ignore[method-assign, assignment]
+            return sink
+
+    journal = FakeJournal()
+    journal.commit(1)
+    assert "TimeoutError: no answer" in str(deliver_all(journal, Odd(), tmp_path).error)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from msgspec import inspect
@@ -77,7 +74,7 @@ def check_integers(value: Any) -> None:
             for each in part:
                 visit(each)
 
-    visit(msgspec.to_builtins(value, builtin_types=(bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)))
+    visit(msgspec.to_builtins(value))
 
 
 def reads_back(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -20,6 +20,7 @@ from millstream.log.history import position_of
 from millstream.log.snapshot import newest_version
 from millstream.target import DeliveryContext
 from millstream.targets.belonging import CLAIMS, check_claim, destination, reached
+from millstream.targets.connection import blaming
 from millstream.targets.delta import application, check_schema, open_table
 from millstream.targets.files import check_not_ahead, newest_step
 from millstream.targets.steps import FoundSteps, check_reach, check_steps, find_steps, ways_out
@@ -121,7 +122,8 @@ def check_targets(folder: Folder, graph: Graph, id_: str, *, anew: Collection[st
     """Refuse what cannot be delivered to before anything runs; it would be found by the first commit there."""
     for name, delivery in graph.deliveries.items():
         stream = graph.stream_of(delivery.stream)
-        delivery.target.check(DeliveryContext(name, stream.name, stream.value_type, identity="", fence=0))
+        with blaming(name, delivery.target):
+            delivery.target.check(DeliveryContext(name, stream.name, stream.value_type, identity="", fence=0))
         if isinstance(delivery.target, DeltaTarget | FileTarget):
             path = Path(delivery.target.path).absolute()
             _check_outside(name, path, folder)

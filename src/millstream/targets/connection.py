@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from millstream.errors import Fenced, LogError, MillstreamError, Unreachable
+from millstream.errors import Fenced, LogError, MillstreamError, TopologyError, Unreachable
 from millstream.record import Record
 from millstream.target import DeliveryContext, Sink, Step, Target
 from millstream.targets.steps import ways_out
@@ -19,6 +19,19 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries
 
 class Abandoned(MillstreamError):
     """The run has given the delivery up while its target could not be reached."""
+
+
+@contextmanager
+def blaming(delivery: str, target: Target) -> Iterator[None]:
+    """Of what a target raises when a run starts: names it, or the folder of the run would be blamed for a socket."""
+    try:
+        yield
+    except MillstreamError:
+        raise
+    except Exception as error:
+        raise TopologyError(
+            f"delivery {delivery!r}: {target.describe()} cannot be delivered to: {type(error).__name__}: {error}"
+        ) from error
 
 
 class Connection:

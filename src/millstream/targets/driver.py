@@ -143,7 +143,10 @@ class DeliveryThread(threading.Thread):
             self._fail(error)
         finally:
             self._steps.close()
-            self._connection.close()
+            try:
+                self._connection.close()
+            except Exception as error:  # the last that a target may say
+                self._fail(error)
 
     def _is_behind(self) -> bool:
         """What is missing was let go, for the log has it; twice at one place, with nothing new in the log, it is damage."""

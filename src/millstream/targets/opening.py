@@ -10,7 +10,7 @@ from millstream.delivery import Delivery
 from millstream.errors import LogError
 from millstream.target import DeliveryContext
 from millstream.targets.belonging import destination, keep_destination
-from millstream.targets.connection import Connection
+from millstream.targets.connection import Connection, blaming
 from millstream.targets.driver import DeliverySteps
 from millstream.targets.steps import Steps, TargetSteps, check_reach, ways_out
 
@@ -26,7 +26,7 @@ def open_delivery(
     else:
         steps.check(name, delivered=delivered, newest=newest)
     context = DeliveryContext(name, stream.name, stream.value_type, steps.identity, fence)
-    with ExitStack() as undo:
+    with blaming(name, target), ExitStack() as undo:
         undo.callback(steps.close)
         connection = Connection(target, context)
         undo.callback(connection.close)
