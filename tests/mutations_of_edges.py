@@ -120,6 +120,35 @@ EDGES = [
         "                pass\n",
         "tests/core/test_declared.py",
     ),
+    # Targets with transactions of their own, and those that do not answer.
+    Mutant(
+        "a target that comes back empty is filled up from the middle",
+        "targets/connection.py",
+        "        if last is None and step.number > 0:\n",
+        "        if False:\n",
+        "tests/targets/test_transacted.py",
+    ),
+    Mutant(
+        "a step whose answer was lost is written once more",
+        "targets/connection.py",
+        "        if last == step:\n",
+        "        if False:\n",
+        "tests/targets/test_transacted.py",
+    ),
+    Mutant(
+        "a run that waits for its target does not look whether it is overtaken",
+        "targets/driver.py",
+        "        if not abandoned and not self._journal.still_owner():\n",
+        "        if False:\n",
+        "tests/targets/test_transacted.py",
+    ),
+    Mutant(
+        "a target that was emptied is begun with anew",
+        "targets/opening.py",
+        "    if last is None and delivered > to.begins:\n",
+        "    if False:\n",
+        "tests/targets/test_transacted.py",
+    ),
     # The planner's process.
     Mutant(
         "nobody tells the planner that it is not heard",
