@@ -9,28 +9,7 @@ import pytest
 import millstream as ms
 from millstream.core.graph import compile_topology
 from tests.core.alone import Event, inject
-
-
-class Count(ms.Computation[int]):
-    counts: ms.Output[int]
-    late: ms.Output[Event]
-
-    def process_record(self, record: ms.Record[Event]) -> None:
-        self.state += 1
-
-
-class Add(ms.Computation[int]):
-    sums: ms.Output[int]
-
-    def process_record(self, record: ms.Record[int]) -> None:
-        self.state += record.value
-
-
-class Anything(ms.Computation[int]):
-    whatever: ms.Output[Any]
-
-    def process_record(self, record: ms.Record[Any]) -> None:
-        self.state += 1
+from tests.core.placed import Add, Anything, Count
 
 
 @pytest.fixture

@@ -12,32 +12,11 @@ import millstream as ms
 from millstream.core.graph import compile_topology
 from millstream.testing import Driver
 from tests.core.alone import Event, inject
-
-
-class Count(ms.Computation[int]):
-    counts: ms.Output[int]
-    late: ms.Output[Event]
-
-    def process_record(self, record: ms.Record[Event]) -> None:
-        self.state += 1
-
-
-class Add(ms.Computation[int]):
-    sums: ms.Output[int]
-
-    def process_record(self, record: ms.Record[int]) -> None:
-        self.state += record.value
+from tests.core.placed import Add, Anything, Count
 
 
 class Both(ms.Computation[int]):
     def process_record(self, record: ms.Record[int | Event]) -> None:
-        self.state += 1
-
-
-class Anything(ms.Computation[int]):
-    whatever: ms.Output[Any]
-
-    def process_record(self, record: ms.Record[Any]) -> None:
         self.state += 1
 
 
