@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 import millstream as ms
 from millstream.log.status import status_of
-from tests.program import WINDOW, Click, Seen, Total, Visits
+from tests.program import NO_ROWS, WINDOW, Click, Seen, Total, Visits
 from tests.waiting import wait_until
 
 SABOTAGE = Path(__file__).parent / "sabotage"
@@ -174,7 +174,8 @@ def check(base: Path) -> int:
     """A run that has come to its end: all that must be is delivered once and in order, and the log has it too; returns its epochs."""
     want, have = expected(base), delivered(base)
     assert have.seen == want.seen
-    assert rows_of(base) == want.seen, "a target with transactions of its own"
+    if NO_ROWS not in os.environ:
+        assert rows_of(base) == want.seen, "a target with transactions of its own"
     assert have.visits == want.visits
     assert have.totals == want.totals
     frames = _check_frames(base)

@@ -24,6 +24,7 @@ WINDOW = 10 * ms.SECOND
 # Where these are, if they are there.
 KAFKA, POSTGRES = "MILLSTREAM_TEST_KAFKA", "MILLSTREAM_TEST_POSTGRES"
 TOPIC = "seen"
+NO_ROWS = "MILLSTREAM_TEST_NO_ROWS"  # for drivers that are stopped: one that holds the lock of an SQLite database keeps it
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,8 @@ def topology_of(base: Path, *, ends: bool = True) -> ms.Topology:
         topology.deliver("topic", numbered.seen, ms.to_kafka(TOPIC, servers=os.environ[KAFKA], create_partitions=3))
     if POSTGRES in os.environ:
         topology.deliver("table", numbered.seen, ms.to_postgres("seen", dsn=os.environ[POSTGRES]))
-    topology.deliver("rows", numbered.seen, load_example("sqlite_target").SQLite(str(out / "rows.db")))
+    if NO_ROWS not in os.environ:
+        topology.deliver("rows", numbered.seen, load_example("sqlite_target").SQLite(str(out / "rows.db")))
     return topology
 
 

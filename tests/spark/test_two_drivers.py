@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.kills import Fault, Input, answers, check, feeding, kill_tree, output_of, run_to_the_end, start
+from tests.program import NO_ROWS
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(2400)]
@@ -31,8 +32,9 @@ def wake(process: subprocess.Popen[bytes]) -> None:
             member.resume()
 
 
-def test_older_drivers_that_wake_up_change_nothing_and_say_why_they_stop(tmp_path: Path) -> None:
+def test_older_drivers_that_wake_up_change_nothing_and_say_why_they_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One was about to commit, one had begun a step and not yet looked whether it may."""
+    monkeypatch.setenv(NO_ROWS, "1")
     given = Input(tmp_path, seed=6)
     logs = {"before the commit": "first.log", "between a step's begin and its call": "second.log"}
     processes: list[subprocess.Popen[bytes]] = []
