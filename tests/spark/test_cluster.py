@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests import program as program_of_a_user
+from tests.examples import FOLDER
 from tests.kills import Fault, Input, answers, check, environment, feeding, kill_tree, output_of, run_to_the_end
 from tests.spark.cluster import cluster, executors, submit
 from tests.waiting import wait_until
@@ -35,6 +36,7 @@ def submitted(base: Path, url: str, *faults: Fault, **settings: str) -> Iterator
     program = base / "program" / "clicks.py"  # the only place where the workers could not find it
     program.parent.mkdir(exist_ok=True)
     shutil.copy(program_of_a_user.__file__, program)
+    shutil.copy(FOLDER / "sqlite_target.py", program.parent)
     properties = {f"spark.executorEnv.{name}": value for name, value in environment(base, faults).items()}
     properties |= {name.replace("_", "."): value for name, value in settings.items()}
     process = submit(url, program, str(base), log=base / "run.log", settings=properties)
