@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench faults simulate soak services mutants lock clean java help
+.PHONY: demo orders test check bench faults simulate soak services mutants lock clean java help
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
+	@echo "make orders  orders change in PostgreSQL; a Kafka topic and a view in PostgreSQL follow, with servers of its own"
 	@echo "make test   the tests; those that take long are in make soak"
 	@echo "make check  lint, types, and the file of mistakes that both type checkers must refuse"
 	@echo "make bench  timings as ratios to Spark SQL and transformWithState in the same run"
@@ -33,6 +34,9 @@ java:
 demo: java $(READY)
 	$(BIN)/millstream demo
 
+orders: java $(READY)
+	$(BIN)/python -m examples.orders
+
 test: java $(READY)
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
@@ -49,6 +53,7 @@ faults: java $(READY)
 	$(BIN)/python -m pytest -m soak tests/spark/test_crash_points.py tests/spark/test_kills.py tests/spark/test_two_drivers.py \
 	  tests/spark/test_away.py tests/spark/test_ways.py \
 	  tests/spark/test_services.py::test_runs_brokers_and_servers_that_die_lose_nothing_and_double_nothing \
+	  tests/spark/test_both_ends.py::test_runs_brokers_and_servers_that_die_at_either_end \
 	  tests/spark/test_cluster.py::test_an_executor_that_dies_in_an_epoch_costs_its_lanes_a_retry
 
 services: java $(READY)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counts, epoch, flat, idle, latency, memory, postgres, recovery, rows, writer
+from bench import counts, ends, epoch, flat, idle, joins, kafka, latency, many, memory, operators, postgres, recovery, rows, waiting, writer
 
-ALL = ["latency", "counts", "epoch", "rows", "writer", "postgres", "recovery", "idle", "memory"]
+ALL = [
+    *("latency", "ends", "kafka", "many", "counts", "epoch", "rows", "waiting"),
+    *("writer", "postgres", "recovery", "idle", "memory", "operators"),
+]
 
 
 def main() -> None:
@@ -18,13 +21,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100_000, help="for epoch: how old the old journal is")
     parser.add_argument("--seconds", type=float, default=300.0, help="for latency: of each round; for flat: in all")
     parser.add_argument("--only", default="", help="for latency: the first case, and those with this in their name, such as records/s")
-    parser.add_argument("--rounds", type=int, default=3, help="for latency")
+    parser.add_argument("--rounds", type=int, default=3, help="for latency, ends, kafka and many")
     arguments = parser.parse_args()
     wanted = arguments.what or ALL
     if "counts" in wanted:
         counts.compare(records=arguments.records, keys=counts.KEYS if arguments.keys is None else [arguments.keys], limit=arguments.limit)
     if "rows" in wanted:
         rows.main(arguments.keys or 100_000)
+    if "waiting" in wanted:
+        waiting.main()
     if "writer" in wanted:
         writer.main()
     if "postgres" in wanted:
@@ -36,10 +41,20 @@ def main() -> None:
     if "latency" in wanted:
         cases = [name for name in latency.CASES if name == latency.PLAIN or arguments.only in name]
         latency.main(seconds=arguments.seconds, rounds=arguments.rounds, cases=cases)
+    if "ends" in wanted:
+        ends.main(seconds=min(60.0, arguments.seconds), rounds=arguments.rounds)
+    if "kafka" in wanted:
+        kafka.main(arguments.records, arguments.rounds)
+    if "many" in wanted:
+        many.main(arguments.rounds)
     if "idle" in wanted:
         idle.main()
     if "memory" in wanted:
         memory.main()
+    if "operators" in wanted:
+        operators.main()
+    if "joins" in wanted:
+        joins.main()
     if "flat" in wanted:
         flat.main(arguments.seconds)
 

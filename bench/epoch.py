@@ -126,7 +126,7 @@ class Mill:
         numbers = [next(self._numbers) for _ in keys]
         columns = Columns(keys, [b"1"] * len(keys), [ms.Timestamp(NOON + number) for number in numbers], numbers)
         frame = self._source.append(self._dealer.deal("in", "in", 0, columns, lane=NO_LANE), lane=NO_LANE)
-        fed = Fed("in", [frame], {"": ms.Timestamp(NOON)}, len(keys), position=numbers[-1] + 1, open_segments=[frame.segment])
+        fed = Fed("in", [frame], {"": ms.Timestamp(NOON)}, len(keys), positions={"": numbers[-1] + 1}, open_segments=[frame.segment])
         self._act(self.planner.on_fed(fed, self._moment()))
         self.planner.on_logged(self.planner.ledger.number, self._moment())
 

@@ -25,13 +25,13 @@ def main() -> None:
             while run.status().epoch < 1:
                 time.sleep(0.2)
             time.sleep(SETTLE)
-            before = _used()
+            before = used()
             time.sleep(WATCH_SECONDS)
-            used = _used() - before
-        print(f"idle: {100 * used / WATCH_SECONDS:.1f} % of a core, all processes together")
+            took = used() - before
+        print(f"idle: {100 * took / WATCH_SECONDS:.1f} % of a core, all processes together")
 
 
-def _used() -> float:
+def used() -> float:
     """Seconds of processor time of this process and all below it."""
     total = 0.0
     for member in [psutil.Process(), *psutil.Process().children(recursive=True)]:

@@ -169,7 +169,7 @@ def ours(base: Path, seconds: float, rate: int, hops: int, busy: float) -> dict[
     begin = min(when for when, _ in waits) + WARM_UP
     counted = sorted(wait for when, wait in waits if when >= begin)
     first = min(when for when, _ in waits) - began
-    found = {f"p{p}": _percentile(counted, p) for p in (50, 95, 99, 100)}
+    found = {f"p{p}": percentile(counted, p) for p in (50, 95, 99, 100)}
     return {**found, "records": len(counted), "synced": statistics.median(synced), "first": first}
 
 
@@ -184,7 +184,7 @@ def _sample(path: Path, found: list[float], over: threading.Event) -> None:
     os.close(handle)
 
 
-def _percentile(ordered: list[float], percent: int) -> float:
+def percentile(ordered: list[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""The README's topology, its input and output where the benchmark wants them."""
+"""The README's topology, by hand, its input and output where the benchmark wants them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import millstream as ms
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "readme.py"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "by_hand.py"
 
 
 def topology_of(queries: Path, counts: Path, *, bounded: bool = True) -> ms.Topology:
@@ -40,12 +40,12 @@ def running_topology(queries: Path, counts: Path) -> ms.Topology:
 
 
 def _readme() -> Any:
-    spec = importlib.util.spec_from_file_location("readme", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("by_hand", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     readme = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(readme)
-    sys.modules["readme"] = readme
+    sys.modules["by_hand"] = readme
     return readme
 
 

@@ -1,9 +1,12 @@
-"""Detector and model feed each other: the model learns only from what the detector found usual."""
+"""Detector and model feed each other: the model learns only from what the detector found usual.
+
+What comes round a cycle comes some epochs later, so what is usual depends on when it is asked, too: here that is wanted.
+"""
 
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from readme import per_second, topology
+from by_hand import per_second, topology
 
 import millstream as ms
 

@@ -25,7 +25,7 @@ class Enriched:
 
 
 class Enrich(ms.Computation[Profile | None]):
-    """Every click with the country of its user; clicks of unknown users apart."""
+    """Every click with the country of its user, as it is known when the click comes; clicks of unknown users apart."""
 
     enriched: ms.Output[Enriched]
     unknown: ms.Output[Click]

@@ -15,7 +15,8 @@ from millstream.journal.commits import Commits
 from millstream.journal.disk import Disk
 from millstream.journal.follower import Follower
 from millstream.journal.segments import SegmentReader
-from tests.invariants import Entry, Epoch, Given, Logged, Watch
+from tests.observed import Entry, Epoch, Given, Logged
+from tests.watch import Watch
 
 EVERY = 0.2  # seconds between two looks
 READ_EVERY = 15  # looks between two readings of everything

@@ -9,80 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from dataclasses import fields
+from typing import Any
 
+from millstream.change import Change
 from millstream.core.epoch import Tally
 from millstream.core.graph import Graph
 from millstream.core.ledger import Ledger, SourceProgress
+from millstream.record import Record
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
-
-Id = tuple[str, int, int]  # origin, major, minor; of a production: stream, epoch, and bucket << 40 with the place within the bucket
-
-
-class Logged(NamedTuple):
-    """A record as it lies in the journal."""
-
-    id: Id
-    stream: str
-    key: str
-    value: bytes
-    timestamp: int
-
-
-class Given(NamedTuple):
-    """A record on its way to one of its readers, under the key that this one sees."""
-
-    computation: str
-    record: Logged
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch after it was committed."""
-
-    ledger: Ledger
-    made: Sequence[Logged] = ()  # what it produced
-    taken: Sequence[Given] = ()  # what it delivered
-    waiting: Sequence[Given] = ()  # what was committed and no epoch has delivered
-    arrived: Mapping[str, int] = field(default_factory=dict)  # the records of each stream that are committed
-
-
-@dataclass(frozen=True)
-class Visible:
-    """All that anybody can find between two epochs."""
-
-    ledger: Ledger  # counts, low watermarks, what the buckets last said
-    sources: Mapping[str, SourceProgress]  # with what they have beyond the last commit
-    rows: Mapping[tuple[str, str], Any]  # state and timers, by computation and key
-    records: Mapping[str, Sequence[Any]]  # of each stream
-    waiting: Sequence[Any]  # in the order in which it will be delivered
-
-
-@dataclass(frozen=True)
-class Row:
-    """What is kept for a key: the timers that its state tells of, and those that are there, as times by tag."""
-
-    computation: str
-    key: str
-    in_state: Mapping[str, int]
-    timers: Mapping[str, int]
-
-
-class Entry(NamedTuple):
-    """A line of a computation's diary: what it did with a timer, and the clocks that it saw."""
-
-    computation: str
-    key: str
-    does: Literal["set", "cancel", "fire"]
-    tag: str
-    at: int
-    wall: bool
-    low_watermark: int
-    now: int
-
-
-Book = dict[tuple[str, str], dict[str, Entry]]  # the pending timers by computation and key, then by tag
+from tests.observed import Book, Entry, Epoch, Given, Id, Logged, Reached, Row, Visible, reach, write
 
 
 class Broken(AssertionError):
@@ -94,12 +30,13 @@ class Broken(AssertionError):
 
 def conservation(graph: Graph, epoch: Epoch) -> None:
     """No record is lost and none is made up: what came on the streams that a computation reads was received or still waits,
-    and what was received was applied, dropped, diverted or dead."""
+    and what was received was applied, dropped, diverted or dead, or waits for its time."""
     waiting = Counter(given.computation for given in epoch.waiting)
     for name, node in graph.nodes.items():
         tally = epoch.ledger.tallies.get(name, Tally())
-        if tally.received != tally.applied + tally.dropped + tally.diverted + tally.dead:
-            raise Broken(conservation, f"{name!r} received what went nowhere: {tally}")
+        put_off = sum(report.waiting for report in epoch.ledger.reports.get(name, {}).values())
+        if tally.received != tally.applied + tally.dropped + tally.diverted + tally.dead + tally.unkeyed + put_off:
+            raise Broken(conservation, f"{name!r} received what went nowhere: {tally}, {put_off} wait for their time")
         came = sum(epoch.arrived.get(read.stream.name, 0) for read in node.inputs)
         if came != tally.received + waiting[name]:
             raise Broken(conservation, f"{came} records came for {name!r}; it received {tally.received}, and {waiting[name]} wait")
@@ -168,23 +105,86 @@ def outputs_move_back_only_for_cause(before: Epoch, after: Epoch) -> None:
             raise Broken(outputs_move_back_only_for_cause, f"that of {name!r} went back from {was} to {now}")
 
 
+class Silence:
+    """What idle injectors and inputs without event time make of a graph, found by asking for each computation what lies before it."""
+
+    def __init__(self, graph: Graph, before: Epoch, after: Epoch) -> None:
+        self._graph, ledger = graph, after.ledger
+        self.timeless = {name for name, injection in graph.injections.items() if injection.is_timeless}
+        ended = {name for name in graph.injections if ledger.promises.get(name) == END_OF_TIME}
+        all_before = {name: self._before(name) for name in graph.nodes}
+        self.untimed = {name for name, of in all_before.items() if of and of <= self.timeless}
+        self.resting = set()
+        for name, of in all_before.items():
+            active = of - ended - self.timeless - set(ledger.idle)
+            if not active and ((of - ended) & set(ledger.idle) or (name in self.untimed and of - ended)):
+                self.resting.add(name)
+        self._number, self._took_aside = ledger.number, {given.computation for given in after.taken if self.is_aside(given)}
+        self.passed = {name: int(END_OF_TIME) for name in graph.nodes}
+        for _ in graph.nodes:
+            self.passed = {name: self._passes(name, before, after) for name in graph.nodes}
+
+    def _before(self, computation: str) -> set[str]:
+        """The injectors whose records reach it, near or far."""
+        seen, ahead = {computation}, [computation]
+        while ahead:
+            more = [producer for producer in self._graph.nodes[ahead.pop()].producers if producer not in seen]
+            seen |= set(more)
+            ahead += more
+        return {injector for name in seen for injector in self._graph.nodes[name].injectors}
+
+    def _passes(self, name: str, before: Epoch, after: Epoch) -> int:
+        """Up to where it lets its readers go: its output low watermark, or, where it rests, what it has still to do."""
+        if name not in self.resting:
+            return _both(after.ledger, name)[1]
+        last = _input(before.ledger, name)
+        waits = [g.record.timestamp for g in after.waiting if g.computation == name and g.record.timestamp >= last]
+        comes = [self.passed[producer] for producer in self._graph.nodes[name].producers]
+        came = [given.record.timestamp for given in after.taken if given.computation == name]
+        return min(max(last, min([*waits, *comes], default=int(END_OF_TIME))), *came, _held(before.ledger, name))
+
+    def is_timeless(self, stream: str) -> bool:
+        return stream in self.timeless or (stream not in self._graph.injections and stream.rpartition(".")[0] in self.untimed)
+
+    def has_no_end(self, computation: str) -> bool:
+        """Whether it has no event time, and what it reads goes on."""
+        return computation in self.untimed and computation in self.resting
+
+    def may_be_past(self, given: Given) -> bool:
+        """Whether nobody waits for it: it has no event time, or was made just now where something came that has none."""
+        origin, epoch, _ = given.record.id
+        made = origin not in self._graph.injections and epoch == self._number
+        return self.is_aside(given) or (made and origin.rpartition(".")[0] in self._took_aside)
+
+    def is_aside(self, given: Given) -> bool:
+        """Whether it has no event time, and its reader has."""
+        return self.is_timeless(given.record.stream) and given.computation not in self.untimed
+
+
 def low_watermarks_below_pending_work(graph: Graph, before: Epoch, after: Epoch) -> None:
     """Nothing that still comes is below a low watermark, but what is late already; and all of that is counted."""
+    silence = Silence(graph, before, after)
     for name, node in graph.nodes.items():
         last, (input, output) = _input(before.ledger, name), _both(after.ledger, name)
-        bounds = {f"the promise of {other!r}": after.ledger.promises.get(other, START_OF_TIME) for other in node.injectors}
-        bounds |= {f"the output of {other!r}": _both(after.ledger, other)[1] for other in node.producers}
+        if name in silence.resting and input != last:
+            raise Broken(low_watermarks_below_pending_work, f"{name!r} moved from {last} to {input}, and all that it reads is silent")
+        heard = [other for other in node.injectors if other not in after.ledger.idle and other not in silence.timeless]
+        bounds = {f"the promise of {other!r}": after.ledger.promises.get(other, START_OF_TIME) for other in heard}
+        timed = [other for other in node.producers if not silence.has_no_end(other) or name in silence.untimed]
+        bounds |= {f"what {other!r} lets pass": silence.passed[other] for other in timed}
         for what, bound in bounds.items():
             if input > max(last, bound):
                 raise Broken(low_watermarks_below_pending_work, f"{name!r} is at {input}, after {what} at {bound}")
         for given in after.waiting:
-            if given.computation == name and last <= given.record.timestamp < input:
+            if given.computation == name and last <= given.record.timestamp < input and not silence.may_be_past(given):
                 raise Broken(low_watermarks_below_pending_work, f"{name!r} is at {input}, after {given.record}")
-        came = [given.record.timestamp for given in after.taken if given.computation == name]
-        held = min(_held(before.ledger, name), _held(after.ledger, name), *came, input)
+        taken = [given for given in after.taken if given.computation == name]
+        came = [given.record.timestamp for given in taken if not silence.is_aside(given)]
+        set_now = [] if any(map(silence.is_aside, taken)) else [_held(after.ledger, name)]  # for what has no time, any may be set
+        held = min(_held(before.ledger, name), *set_now, *came, input)
         if output > held:
             raise Broken(low_watermarks_below_pending_work, f"the output of {name!r} is at {output}, after what it holds at {held}")
-        late = sum(timestamp < last for timestamp in came)
+        late = sum(given.record.timestamp < last for given in taken if not silence.is_timeless(given.record.stream))
         counted = after.ledger.tallies.get(name, Tally()).late - before.ledger.tallies.get(name, Tally()).late
         if late != counted:
             raise Broken(low_watermarks_below_pending_work, f"{late} records were late for {name!r}, {counted} were counted")
@@ -201,6 +201,23 @@ def timers_in_order(book: Book, diary: Iterable[Entry]) -> None:
             earlier = [other for other in others.values() if _due(other, entry.low_watermark, entry.now) and _rank(other) < _rank(entry)]
             if earlier:
                 raise Broken(timers_in_order, f"{entry} before {earlier}")
+        write(book, entry)
+
+
+def events_in_order(book: Book, reached: Reached, diary: Iterable[Entry]) -> None:
+    """With the order of event time, no record comes after one of its key that is newer, nor after a timer of a later time, nor
+    before a timer of the same time, nor before the low watermark is there."""
+    book, reached = _copy(book), dict(reached)
+    for entry in diary:
+        place = (entry.computation, entry.key)
+        if entry.does == "record":
+            if entry.at < reached.get(place, entry.at):
+                raise Broken(events_in_order, f"{entry} after {reached[place]}")
+            if earlier := [other for other in book.get(place, {}).values() if _due(other, entry.at, min(entry.now, entry.at))]:
+                raise Broken(events_in_order, f"{entry} before {earlier}")
+            if entry.low_watermark < entry.at:
+                raise Broken(events_in_order, f"too early: {entry}")
+        reach(reached, entry)
         write(book, entry)
 
 
@@ -231,7 +248,10 @@ def contiguous_ledger(before: Ledger, after: Ledger) -> None:
     if after.number != before.number + 1:
         raise Broken(contiguous_ledger, f"epoch {after.number} follows {before.number}")
     for name, source in before.sources.items():
-        for what in ("position", "batch", "injected", "dead", "finished"):
+        for partition, position in source.positions.items():
+            if partition == "" and after.sources[name].positions[partition] < position:  # type: ignore[operator]
+                raise Broken(contiguous_ledger, f"the position of {name!r} went back from {source} to {after.sources[name]}")
+        for what in ("batch", "injected", "dead", "finished"):
             if getattr(after.sources[name], what) < getattr(source, what):
                 raise Broken(contiguous_ledger, f"{what} of {name!r} went back from {source} to {after.sources[name]}")
     for name, tally in before.tallies.items():
@@ -262,8 +282,28 @@ def lag_returns_to_zero(graph: Graph, epoch: Epoch) -> None:
         if _both(epoch.ledger, name) != (END_OF_TIME, END_OF_TIME):
             raise Broken(lag_returns_to_zero, f"{name!r} stays at {_both(epoch.ledger, name)}")
         for report in epoch.ledger.reports.get(name, {}).values():
+            if report.waiting:
+                raise Broken(lag_returns_to_zero, f"{report.waiting} records of {name!r} wait for their time")
             if report.minima.due(END_OF_TIME, epoch.ledger.now):
                 raise Broken(lag_returns_to_zero, f"a timer of {name!r} is due: {report.minima}")
+
+
+def changes_join_up(table: Iterable[Record[Change[Any]]]) -> None:
+    """Of a table's key, each change begins with the row that the one before it left."""
+    rows: dict[str, Any] = {}
+    for record in table:
+        if rows.get(record.key) != record.value.before:
+            raise Broken(changes_join_up, f"{record.key!r} stood at {rows.get(record.key)!r}, then came {record.value}")
+        rows[record.key] = record.value.after
+
+
+def changes_never_go_back(table: Iterable[Record[Change[Any]]]) -> None:
+    """Of a table's key, no change is older than the one before it: who sorts them by their times ends with the same rows."""
+    last: dict[str, Timestamp] = {}
+    for record in table:
+        if record.timestamp < last.get(record.key, START_OF_TIME):
+            raise Broken(changes_never_go_back, f"{record} came after a change at {last[record.key]}")
+        last[record.key] = record.timestamp
 
 
 INVARIANTS: tuple[Callable[..., None], ...] = (
@@ -276,59 +316,15 @@ INVARIANTS: tuple[Callable[..., None], ...] = (
     outputs_move_back_only_for_cause,
     low_watermarks_below_pending_work,
     timers_in_order,
+    events_in_order,
     every_timer_once,
     contiguous_ledger,
     uncommitted_leaves_nothing,
     readers_see_prefixes,
     lag_returns_to_zero,
+    changes_join_up,
+    changes_never_go_back,
 )
-
-
-class Watch:
-    """Sees a run epoch by epoch, and checks all that can be said of it from outside. `begun` is what stood before the first."""
-
-    def __init__(self, graph: Graph, begun: Ledger | None = None, *, lanes_come_and_go: bool = False) -> None:
-        self._graph, self._lanes_come_and_go = graph, lanes_come_and_go
-        self._book: Book = {}
-        self._read: dict[str, list[Logged]] = {}
-        self.last = Epoch(Ledger() if begun is None else begun)
-
-    def see(self, epoch: Epoch, diary: Sequence[Entry] = ()) -> None:
-        """The next epoch, and what the diaries of the computations got in it, in the order of production."""
-        before, after = self.last.ledger, epoch.ledger
-        contiguous_ledger(before, after)
-        low_watermarks_monotone(before, after)
-        outputs_move_back_only_for_cause(self.last, epoch)
-        low_watermarks_below_pending_work(self._graph, self.last, epoch)
-        conservation(self._graph, epoch)
-        productions_unique_and_gap_free(after.number, epoch.made)
-        timers_in_order(self._book, diary)
-        every_timer_once(self._book, diary, after, lanes_come_and_go=self._lanes_come_and_go)
-        for entry in diary:
-            write(self._book, entry)
-        self.last = epoch
-
-    def read(self, stream: str, records: Sequence[Logged]) -> None:
-        """All that a reader of the stream sees now."""
-        earlier = self._read.get(stream, [])
-        readers_see_prefixes([record.id for record in earlier], [record.id for record in records])
-        same_bytes_for_the_same_id(earlier, records)
-        self._read[stream] = list(records)
-
-    def end(self) -> None:
-        """The input has ended, and the run has come to rest."""
-        lag_returns_to_zero(self._graph, self.last)
-
-
-def write(book: Book, entry: Entry) -> None:
-    """Take a line of a diary into the book of pending timers."""
-    of = book.setdefault((entry.computation, entry.key), {})
-    if entry.does == "set":
-        of[entry.tag] = entry
-    else:
-        of.pop(entry.tag, None)
-    if not of:
-        del book[entry.computation, entry.key]
 
 
 def _copy(book: Book) -> Book:

@@ -301,7 +301,7 @@ def answers(base: Path, process: subprocess.Popen[bytes], *, seconds: float = 12
     assert process.poll() is None, output_of(base)
 
 
-def processes(process: subprocess.Popen[bytes], kind: str) -> list[psutil.Process]:
+def processes(process: subprocess.Popen[bytes] | psutil.Process, kind: str) -> list[psutil.Process]:
     """Those of a run that are of a kind: `lane` (as a process of Spark's runs one), `planner`, `writer`, `java`."""
     found = []
     for member in psutil.Process(process.pid).children(recursive=True):

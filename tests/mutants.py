@@ -16,11 +16,17 @@ import tempfile
 from pathlib import Path
 
 from tests.mutations import CORE, Mutant
+from tests.mutations_of_clocks import CLOCKS
 from tests.mutations_of_edges import EDGES
+from tests.mutations_of_operators import OPERATORS
+from tests.mutations_of_order import ORDER
+from tests.mutations_of_rows import ROWS
+from tests.mutations_of_types import TYPES
+from tests.mutations_of_windows import WINDOWS
 
 ROOT = Path(__file__).parent.parent
 
-MUTANTS = [*CORE, *EDGES]
+MUTANTS = [*CORE, *CLOCKS, *EDGES, *TYPES, *ORDER, *OPERATORS, *WINDOWS, *ROWS]
 
 
 def sound() -> None:

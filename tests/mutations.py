@@ -185,7 +185,7 @@ CORE = [
     Mutant(
         "deal to the lane of the record's own key",
         "core/route.py",
-        "in self._split(keys, rekeyed):",
+        "in self._split(rekeyed.keys, rekeyed):",
         "in self._split(columns.keys, rekeyed):",
         DEALING,
     ),
@@ -199,8 +199,8 @@ CORE = [
     Mutant(
         "let injectors come before productions",
         "core/arrivals.py",
-        'return packet.origin if packet.origin in injectors else "", packet.major',
-        'return "" if packet.origin in injectors else packet.origin, packet.major',
+        'return origin if injector_of(origin) in injectors else ""',
+        'return "" if injector_of(origin) in injectors else origin',
         ROWS,
     ),
     Mutant(
@@ -237,15 +237,15 @@ CORE = [
     Mutant(
         "late against the wrong epoch",
         "core/turn.py",
-        "                if timestamp < before:\n",
-        "                if timestamp < self._low_watermark:\n",
+        "                is_late = timestamp < before\n",
+        "                is_late = timestamp < self._low_watermark\n",
         "tests/core/test_late.py",
     ),
     Mutant(
         "call a record at the low watermark late",
         "core/turn.py",
-        "                if timestamp < before:\n",
-        "                if timestamp <= before:\n",
+        "                is_late = timestamp < before\n",
+        "                is_late = timestamp <= before\n",
         SCENES,
     ),
     Mutant(

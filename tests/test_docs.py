@@ -130,9 +130,10 @@ def test_the_guide_has_every_field_of_the_status() -> None:
         assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*kind.__struct_fields__, *properties], title
 
 
-def test_the_readme_lists_every_decision() -> None:
-    listed = re.findall(r"\(docs/decisions/([\w.-]+)\)", README.read_text(encoding="utf-8"))
-    assert listed == sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+def test_the_index_lists_every_decision() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\(([\w.-]+)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert listed == sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
 
 
 # What is shown.
@@ -150,11 +151,27 @@ def test_the_readme_shows_the_example() -> None:
     assert blocks(README)[0].code.split() == example[example.index("from dataclasses import") :].split()
 
 
+def test_the_guide_shows_the_example_by_hand() -> None:
+    example = (ROOT / "examples" / "by_hand.py").read_text(encoding="utf-8")
+    shown = blocks(ROOT / "docs" / "guide" / "computations.md")[0].code
+    assert (
+        shown[shown.index("class PerSecond") :].split() == example[example.index("class PerSecond") : example.index("topology = ")].split()
+    )
+
+
 def test_the_guide_shows_the_target() -> None:
     example = (ROOT / "examples" / "sqlite_target.py").read_text(encoding="utf-8")
     shown = [block.code for block in blocks(ROOT / "docs" / "guide" / "deliveries.md") if "class SQLite(" in block.code]
     assert [code[code.index("TABLES = ") : code.index("\n\n\ntopology.deliver")].split() for code in shown] == [
         example[example.index("TABLES = ") :].split()
+    ]
+
+
+def test_the_guide_shows_the_source() -> None:
+    example = (ROOT / "examples" / "sqlite_source.py").read_text(encoding="utf-8")
+    shown = [block.code for block in blocks(ROOT / "docs" / "guide" / "injectors.md") if "class Table(" in block.code]
+    assert [code[code.index("V = ") : code.index("\n\n\nsold = topology.inject")].split() for code in shown] == [
+        example[example.index("V = ") :].split()
     ]
 
 
@@ -203,16 +220,18 @@ def test_the_readme_opens_the_tables(
     noon = 1_714_564_801_000_000
     log, rows = History(LocalDisk(tmp_path / "mill" / "log"), now=lambda: Timestamp(noon)), Rows()
     log.create()
-    rows.add(1, "per-second.counts", 1, Columns(["spark"], [b"2"], [Timestamp(noon)], [0]))
-    log.commit([log.stage("per-second.counts", rows)], after=log.position(), to=1)
-    at = pa.array([noon], pa.timestamp("us", "UTC"))
-    write_deltalake(tmp_path / "counts", pa.table({"key": ["spark"], "value": [2], "timestamp": at, "id": ["per-second.counts/1/0"]}))
+    text = b'{"key":"spark","start":1714564800000000,"end":1714564801000000,"value":2}'
+    rows.add(1, "per-second.results", 1, Columns(["spark"], [text], [Timestamp(noon - 1)], [0]))
+    log.commit([log.stage("per-second.results", rows)], after=log.position(), to=1)
+    at = pa.array([noon - 1], pa.timestamp("us", "UTC"))
+    window = {"key": "spark", "start": noon - 1_000_000, "end": noon, "value": 2}
+    write_deltalake(tmp_path / "counts", pa.table({"key": ["spark"], "value": [window], "timestamp": at, "id": ["per-second.results/1/0"]}))
 
     module = new_module("readme_tables")
     for block in blocks(README)[2:]:
         run(block, module)
     printed = capfd.readouterr().out
-    assert "per-second.counts" in printed
+    assert "per-second.results" in printed
     assert "spark" in printed
 
 

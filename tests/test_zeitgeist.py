@@ -15,7 +15,7 @@ import millstream as ms
 from millstream.testing import Driver
 from millstream.zeitgeist.clock import DAY, HOUR, HOURS_OF_WEEK, START, WEEK, hour_of_week, simulated
 from millstream.zeitgeist.computations import FADE, SILENCE, Comparison, Finding, Forecast, Slot, root
-from millstream.zeitgeist.events import Anomaly, Kind, Query
+from millstream.zeitgeist.events import Anomaly, AnomalyKind, Query
 from millstream.zeitgeist.picture import choose, draw
 from millstream.zeitgeist.score import Score, score, table
 from millstream.zeitgeist.topology import DISORDER, zeitgeist
@@ -111,7 +111,7 @@ def test_anomalies_change_the_traffic(traffic: Traffic) -> None:
         of_query = traffic.at[traffic.text == query]
         real = np.sum((of_query >= int(anomaly.start)) & (of_query < int(anomaly.end)))
         usual = traffic.rates[query, start:end].sum()
-        assert real > 2.5 * usual if anomaly.kind is Kind.SPIKE else real < 0.25 * usual
+        assert real > 2.5 * usual if anomaly.kind is AnomalyKind.SPIKE else real < 0.25 * usual
 
 
 def test_files_hold_the_traffic_in_order_of_arrival(tmp_path: Path) -> None:
@@ -279,11 +279,11 @@ def test_a_dip_may_follow_a_spike() -> None:
 # The score.
 
 
-def anomaly(start: int, end: int, *, text: str = "tea", kind: Kind = Kind.SPIKE) -> Anomaly:
+def anomaly(start: int, end: int, *, text: str = "tea", kind: AnomalyKind = AnomalyKind.SPIKE) -> Anomaly:
     return Anomaly(text, kind, START + start * HOUR, START + end * HOUR)
 
 
-def finding(start: int, end: int, *, text: str = "tea", kind: Kind = Kind.SPIKE, over: bool = True) -> ms.Record[Finding]:
+def finding(start: int, end: int, *, text: str = "tea", kind: AnomalyKind = AnomalyKind.SPIKE, over: bool = True) -> ms.Record[Finding]:
     return ms.Record(text, Finding(kind, START + start * HOUR, START + end * HOUR, over), START + (end - 1) * HOUR)
 
 
@@ -298,7 +298,7 @@ def test_findings_count_once_and_must_be_of_the_same_query_kind_and_time() -> No
     truth = [anomaly(10, 20), anomaly(50, 60)]
     twice = score(truth, [finding(10, 13), finding(15, 22)])
     assert (twice.precision, twice.recall) == (1.0, 0.5)
-    for wrong in (finding(10, 20, text="coffee"), finding(10, 20, kind=Kind.DIP), finding(24, 30)):
+    for wrong in (finding(10, 20, text="coffee"), finding(10, 20, kind=AnomalyKind.DIP), finding(24, 30)):
         result = score(truth, [wrong, finding(50, 60)])
         assert (result.precision, result.recall, len(result.false)) == (0.5, 0.5, 1)
     assert (score(truth, []).precision, score(truth, []).recall) == (0.0, 0.0)
@@ -312,7 +312,7 @@ def shown(result: Score) -> str:
 
 
 def test_the_table_shows_hits_misses_and_false_alarms() -> None:
-    text = shown(score([anomaly(10, 20), anomaly(50, 60, text="coffee")], [finding(12, 20), finding(90, 99, kind=Kind.DIP)]))
+    text = shown(score([anomaly(10, 20), anomaly(50, 60, text="coffee")], [finding(12, 20), finding(90, 99, kind=AnomalyKind.DIP)]))
     assert "Mon 01 Jan 10:00 to 20:00" in text
     assert "missed" in text
     assert "nothing" in text
@@ -349,7 +349,7 @@ def test_the_picture_shows_eventful_queries_and_a_quiet_one(traffic: Traffic, ou
     result = score(traffic.truth, outcome.findings)
     histories = {key: [record for record in outcome.comparisons if record.key == key] for key in traffic.texts}
     *eventful, quiet = choose(histories, result)
-    assert set(Kind) == {true.kind for true in traffic.truth if true.query in eventful}
+    assert set(AnomalyKind) == {true.kind for true in traffic.truth if true.query in eventful}
     assert quiet not in {true.query for true in traffic.truth}
     draw(tmp_path / "pictures" / "zeitgeist.png", outcome.comparisons, result)
     written = (tmp_path / "pictures" / "zeitgeist.png").read_bytes()

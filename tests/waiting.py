@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """`seconds` is a bound and not an expectation."""
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0, *, pause: float = 0.02) -> None:
+    """`seconds` is a bound and not an expectation; `pause` is between two looks."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(pause)

@@ -2,15 +2,19 @@
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.change import Change, Table, key
+from millstream.clocks import Arrival, OnOurClock
 from millstream.computation import Computation, Takes, output
-from millstream.delivery import MemoryTarget, Mode, console, delta, function, memory, to_files
+from millstream.delivery import MemoryTarget, Mode, console, delta, delta_rows, function, memory, to_files
 from millstream.errors import Failure, Fenced, FolderBusy, LogError, MillstreamError, RecordError, RunFailed, TopologyError, Unreachable
 from millstream.expiry import Expiry
-from millstream.injector import BoundedDisorder, Explicit, Format, Source, dataframe, files, values
-from millstream.record import Clock, DeadLetter, Errors, Late, Record, Timer
+from millstream.format import Format
+from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Timeless
+from millstream.record import Clock, DeadLetter, Errors, Late, Order, Record, Timer
 from millstream.secret import Secret, secret
+from millstream.source import Batch, Piece, PieceReader, Position, Source, SourceContext, SourceReader
 from millstream.stream import Output, Stream
-from millstream.target import DeliveryContext, Sink, Step, Target
+from millstream.target import DeliveryContext, RowTarget, Sink, Step, Target
 from millstream.timestamp import (
     DAY,
     END_OF_TIME,
@@ -33,10 +37,17 @@ if TYPE_CHECKING:
     from millstream.command.progress import run
     from millstream.log.reading import read
     from millstream.log.status import Status, status_of
+    from millstream.sources.dataframe import dataframe
+    from millstream.sources.file_source import files
+    from millstream.sources.kafka import kafka
+    from millstream.sources.kafka_message import Message
+    from millstream.sources.postgres_changes import postgres_changes
+    from millstream.sources.value_source import values
     from millstream.spark.options import DRAINED, Options
     from millstream.spark.run import Run, start
     from millstream.targets.kafka import to_kafka
     from millstream.targets.postgres import to_postgres
+    from millstream.targets.webhook import webhook
 
 __version__ = "0.1.0"
 
@@ -44,13 +55,20 @@ __version__ = "0.1.0"
 _LATE = {
     "DRAINED": "millstream.spark.options",
     "Options": "millstream.spark.options",
+    "dataframe": "millstream.sources.dataframe",
+    "kafka": "millstream.sources.kafka",
+    "Message": "millstream.sources.kafka_message",
+    "postgres_changes": "millstream.sources.postgres_changes",
+    "files": "millstream.sources.file_source",
     "read": "millstream.log.reading",
+    "values": "millstream.sources.value_source",
     "Run": "millstream.spark.run",
     "start": "millstream.spark.run",
     "Status": "millstream.log.status",
     "status_of": "millstream.log.status",
     "run": "millstream.command.progress",
     "to_kafka": "millstream.targets.kafka",
+    "webhook": "millstream.targets.webhook",
     "to_postgres": "millstream.targets.postgres",
 }
 
@@ -77,7 +95,10 @@ __all__ = [
     "MINUTE",
     "SECOND",
     "START_OF_TIME",
+    "Arrival",
+    "Batch",
     "BoundedDisorder",
+    "Change",
     "Clock",
     "Computation",
     "DeadLetter",
@@ -91,25 +112,37 @@ __all__ = [
     "Fenced",
     "FolderBusy",
     "Format",
+    "InjectedStream",
     "Late",
     "LogError",
     "MemoryTarget",
+    "Message",
     "MillstreamError",
     "Mode",
+    "OnOurClock",
     "Options",
+    "Order",
     "Output",
+    "Piece",
+    "PieceReader",
+    "Position",
     "Record",
     "RecordError",
+    "RowTarget",
     "Run",
     "RunFailed",
     "Secret",
     "Sink",
     "Source",
+    "SourceContext",
+    "SourceReader",
     "Status",
     "Step",
     "Stream",
+    "Table",
     "Takes",
     "Target",
+    "Timeless",
     "Timer",
     "Timestamp",
     "Topology",
@@ -118,11 +151,15 @@ __all__ = [
     "console",
     "dataframe",
     "delta",
+    "delta_rows",
     "files",
     "floor",
     "function",
+    "kafka",
+    "key",
     "memory",
     "output",
+    "postgres_changes",
     "read",
     "run",
     "secret",
@@ -135,4 +172,5 @@ __all__ = [
     "to_postgres",
     "to_timestamp",
     "values",
+    "webhook",
 ]

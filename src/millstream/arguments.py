@@ -44,6 +44,13 @@ def span(call: str, name: str, value: Any, *, least: int = 1) -> Duration:
     raise TopologyError(f"{call}({name}={value!r}): give a {'positive ' if least else ''}ms.Duration, such as 5 * ms.SECOND{hint}")
 
 
+def signed_span(call: str, name: str, value: Any) -> Duration:
+    """A `Duration` that may be negative, or nothing."""
+    if type(value) is not int:
+        return span(call, name, value, least=0)  # says what is wrong with it
+    return span(call, name, abs(value), least=0) * (-1 if value < 0 else 1)
+
+
 def maybe_span(call: str, name: str, value: Any) -> Duration | None:
     """None, or a positive `Duration`."""
     return None if value is None else span(call, name, value)
@@ -65,7 +72,8 @@ def flag(call: str, name: str, value: Any) -> bool:
 
 def choice(call: str, name: str, value: Any, kind: type[E]) -> E:
     if not isinstance(value, kind):
-        members = [f"ms.{kind.__name__}.{member.name}" for member in kind]
+        owner = f"ms.{kind.__name__}" if kind.__module__.count(".") == 1 else kind.__name__  # of a family of operators: from its module
+        members = [f"{owner}.{member.name}" for member in kind]
         raise TopologyError(f"{call}({name}={value!r}): give {' or '.join([', '.join(members[:-1]), members[-1]])}")
     return value
 
@@ -114,6 +122,8 @@ def value_type(call: str, value: Any) -> Any:
 def function(what: str, value: Any, *arguments: str) -> None:
     """Refuse a function that cannot be called with these, or that nobody would wait for. One whose signature is not known passes."""
     given = " and ".join(arguments)
+    if not callable(value):
+        raise TopologyError(f"{what} is {value!r}; give a function of {given}")
     if any(map(inspect.iscoroutinefunction, (value, _call(value)))) or any(map(inspect.isasyncgenfunction, (value, _call(value)))):
         raise TopologyError(f"{what} is {_named(value)}, an async function, which nobody would wait for; give a plain function of {given}")
     signature = _signature(value)

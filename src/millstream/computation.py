@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from millstream import arguments
+from millstream import arguments, type_variables
 from millstream.errors import TopologyError
 from millstream.expiry import Expiry
-from millstream.record import Clock, Record, Timer
+from millstream.record import Clock, Order, Record, Timer
 from millstream.stream import Output, members
 from millstream.timestamp import Timestamp
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     S = _TypeVar("S", default=None)
 else:
     S = TypeVar("S")
-V = TypeVar("V")
+V_contra = TypeVar("V_contra", contravariant=True)
 
 LENT = ("key", "now", "low_watermark", "state")
 
@@ -55,9 +55,7 @@ class _Port:
     def __get__(self, owner: Computation[Any] | None, kind: type) -> Any:
         if owner is None:
             return self
-        made = Output[Any](
-            owner, self.attribute, owner.type_of(type(owner)._outputs[self.attribute]), self.named.name, keep=self.named.keep
-        )
+        made = Output[Any](owner, self.attribute, owner.output_type(self.attribute), self.named.name, keep=self.named.keep)
         owner.__dict__[self.attribute] = made
         return made
 
@@ -84,14 +82,34 @@ def initial_of(kept: Any) -> Callable[[], Any]:
 
 
 class Computation(ABC, Generic[S]):
-    """User code for one key at a time. `S` is what is kept for each key; leave it out to keep nothing."""
+    """User code for one key at a time. `S` is what is kept for each key; leave it out to keep nothing.
+
+    A generic one is a ready-made operator. What its type variables stand for must be known when it runs, for by it state and
+    outputs are read back. A class that fills them says so by its bases, near or far:
+
+        class Account(Entity[Move, Moved, int]): ...
+
+    One that is made with the type of its values says so in `type_arguments`, by the names of the variables of the class in
+    which that stands:
+
+        class Newest(ms.Computation[V | None], Generic[V]):
+            changes: ms.Output[ms.Change[V]]
+
+            def __init__(self, of: type[V]) -> None:
+                self.of = of
+
+            def type_arguments(self) -> dict[str, Any]:
+                return {"V": self.of}
+
+    And `Newest[Order](...)`, with brackets, fills them too. What nobody fills is `Any`: values come back as dictionaries.
+    """
 
     _turn: ClassVar[Any] = None  # lent by the engine, in the instance, while it processes
-    _state_type: ClassVar[Any] = None
     _outputs: ClassVar[dict[str, Any]] = {}
-    _inputs: ClassVar[tuple[Any, ...] | None] = None
+    _input: ClassVar[Any] = None  # what process_record is annotated to take
 
     expiry: Expiry[Any] | None = None  # of a state that is a dict[ms.Timestamp, ...]: when its entries go
+    order: Order = Order.ARRIVAL  # with Order.EVENT_TIME, records and timers of a key come in one sequence of event time
 
     if TYPE_CHECKING:
 
@@ -119,28 +137,50 @@ class Computation(ABC, Generic[S]):
 
     @abstractmethod
     def process_record(self, record: Record[Any], /) -> None:
-        """Called for every record of a key, in the order of their timestamps within an epoch."""
+        """Called for every record of a key: as they arrive, in the order of their timestamps within an epoch; with
+        `order = ms.Order.EVENT_TIME`, once the low watermark has passed it, after all that is older."""
 
     def process_timer(self, timer: Timer, /) -> None:
         """Called when a timer of this key is due, in the order of their times."""
         raise TopologyError(f"{type(self).__name__} set the timer {timer.tag!r} but has no process_timer; define it")
 
     def type_arguments(self) -> dict[str, Any]:
-        """For generic computations: what their type variables stand for when running."""
+        """For generic computations that are made with a type: what their type variables stand for, by name."""
         return {}
 
-    def type_of(self, hint: Any) -> Any:
-        """`hint` with the type variables of this computation filled in."""
-        if isinstance(hint, TypeVar):
-            return self.type_arguments().get(hint.__name__, Any)
-        open_ = getattr(hint, "__parameters__", ())
-        if not open_:
-            return hint
-        known = self.type_arguments()
-        return hint[tuple(known.get(variable.__name__, Any) for variable in open_)]
+    def type_of(self, hint: Any, within: type | None = None) -> Any:
+        """`hint` with the type variables filled in that it has where it stands: in the class `within`, a base of this one."""
+        known = self._filled().get(within or type(self), {})
+        return type_variables.close(type_variables.fill(hint, known))
 
     def state_type(self) -> Any:
-        return self.type_of(type(self)._state_type)
+        """What is kept for a key; None if nothing is said."""
+        kept = self._filled()[Computation].get(_KEPT)
+        return None if kept is None else type_variables.close(kept)
+
+    def output_type(self, attribute: str) -> Any:
+        """What the output that is called `attribute` carries."""
+        where = next(one for one in type(self).__mro__ if attribute in vars(one).get("__annotations__", {}))
+        return self.type_of(type(self)._outputs[attribute], where)
+
+    def input_types(self) -> tuple[Any, ...] | None:
+        """What `process_record` is annotated to take; None if it is not annotated."""
+        where = next(one for one in type(self).__mro__ if "_input" in vars(one))
+        taken = vars(where)["_input"]
+        return None if taken is None else members(self.type_of(taken, where))
+
+    def _filled(self) -> dict[type, type_variables.Filled]:
+        kind, told = type(self), self.type_arguments()
+        teller = next(one for one in kind.__mro__ if "type_arguments" in vars(one))
+        known = {variable.__name__ for one in kind.__mro__ for variable in type_variables.variables_of(one)}
+        if unknown := sorted(set(told) - known):
+            raise TopologyError(
+                f"{teller.__name__}.type_arguments names {unknown[0]!r}, which is no type variable of it; "
+                f"it has {', '.join(sorted(known - {_KEPT.__name__})) or 'none'}"
+            )
+        in_brackets = self.__dict__.get("__orig_class__")
+        given = type_variables.given_to(in_brackets) if typing.get_origin(in_brackets) is kind else {}
+        return type_variables.in_instance(kind, given, told, teller)
 
     def initial_state(self) -> S:
         """What a key starts with: None if the type allows it, else the type called without arguments."""
@@ -182,20 +222,22 @@ class Computation(ABC, Generic[S]):
             raise AttributeError(f"{name} belongs to the engine; it cannot be assigned")
         else:
             own[name] = value
+            if name == "__orig_class__":  # comes after __init__, which may have looked at its outputs
+                for attribute in type(self)._outputs.keys() & own.keys():
+                    own[attribute].value_type = self.output_type(attribute)
 
     def __delattr__(self, name: str) -> None:
         if name != "state":
             super().__delattr__(name)
             return
-        self._lent("state")
-        self.__dict__["state"] = self.initial_state()
+        self.__dict__["state"] = self._lent("state").fresh()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         try:
             hints = _own_hints(cls)
             if "process_record" in vars(cls):
-                cls._inputs = _taken(cls)
+                cls._input = _taken(cls)
         except NameError as error:
             raise TopologyError(
                 f"{cls.__name__}: {error.name} is not known yet; define it above the class, outside of any function"
@@ -203,9 +245,6 @@ class Computation(ABC, Generic[S]):
         cls._outputs = dict(cls._outputs)
         for attribute, hint in hints.items():
             _take_output(cls, attribute, hint)
-        for base in getattr(cls, "__orig_bases__", ()):
-            if typing.get_origin(base) is Computation:
-                (cls._state_type,) = typing.get_args(base)
 
 
 def _own_hints(cls: type[Computation[Any]]) -> dict[str, Any]:
@@ -235,21 +274,23 @@ def _take_output(cls: type[Computation[Any]], attribute: str, hint: Any) -> None
     setattr(cls, attribute, _Port(attribute, named if isinstance(named, Named) else Named(None, True)))
 
 
-def _taken(cls: type[Computation[Any]]) -> tuple[Any, ...] | None:
-    """The types that `process_record` is annotated to take; None if it is not annotated."""
+def _taken(cls: type[Computation[Any]]) -> Any:
+    """The type that `process_record` is annotated to take; None if it is not annotated."""
     seen = [hint for name, hint in typing.get_type_hints(cls.process_record).items() if name != "return"]
     if not seen or typing.get_origin(seen[0]) is not Record:
         return None
     (taken,) = typing.get_args(seen[0])
-    return members(taken)
+    return taken
 
+
+_KEPT = typing.cast(Any, Computation).__parameters__[0]
 
 for _name in LENT:
     setattr(Computation, _name, _Lent(_name))
 
 
-class Takes(Protocol[V]):
-    """Any computation whose `process_record` takes records of `V`."""
+class Takes(Protocol[V_contra]):
+    """Any computation whose `process_record` takes records of `V_contra`."""
 
-    def process_record(self, record: Record[V], /) -> None: ...
+    def process_record(self, record: Record[V_contra], /) -> None: ...
     def process_timer(self, timer: Timer, /) -> None: ...

@@ -7,14 +7,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
 
 from millstream import arguments
+from millstream.change import Change
 from millstream.errors import TopologyError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.record import Record
 from millstream.stream import Stream
-from millstream.target import DeliveryContext, Sink, Step, Target
+from millstream.target import AnyTarget, DeliveryContext, RowTarget, Sink, Step, Target
 from millstream.timestamp import SECOND, Duration, describe
 
 V = TypeVar("V")
@@ -27,26 +29,35 @@ class Mode(enum.Enum):
     UPSERT = "upsert"  # a row for each key: the newest record replaces it, and one without a value deletes it
 
 
-class WriterTarget(Target):
-    """One that the writer process writes to, many records at a time."""
+class WriterTarget(AnyTarget):
+    """One that the writer process writes to, many records at a time: a folder of files of this format, or a Delta table."""
 
     path: str
     every: Duration
+    format: Format | None = None
+    key: str | None = None  # of a table of rows: what the column of the key is called
 
     def open(self, context: DeliveryContext) -> Sink:
         raise NotImplementedError(f"{self!r} is written by the writer process")
 
 
 @dataclass(frozen=True)
-class DeltaTarget(WriterTarget):
+class DeltaTarget(WriterTarget, Target):
     path: str
     every: Duration = SECOND
 
 
 @dataclass(frozen=True)
-class FileTarget(WriterTarget):
+class FileTarget(WriterTarget, Target):
     path: str
     format: Format
+    every: Duration = SECOND
+
+
+@dataclass(frozen=True)
+class DeltaRowsTarget(WriterTarget, RowTarget):
+    path: str
+    key: str
     every: Duration = SECOND
 
 
@@ -115,6 +126,20 @@ def delta(path: str | PathLike[str], *, every: Duration = SECOND) -> Target:
     return DeltaTarget(arguments.path("delta", path), arguments.span("delta", "every", every))
 
 
+def delta_rows(path: str | PathLike[str], *, key: str = "key", every: Duration = SECOND) -> RowTarget:
+    """A Delta table with one row for each key of a table, a stream of `ms.Change`: what is there is what the stream says is there.
+
+    The columns are the key, called `key`, and the fields of the row; a row that has no fields is one column `value`. A change
+    without an `after` removes the row. There is a commit for every `every` in which something changed. Exactly once: each
+    commit says up to which epoch it goes. A commit writes the files anew that hold a changed row.
+
+        topology.deliver("spent", spent.changes, ms.delta_rows("out/spent"))
+    """
+    if not isinstance(key, str) or not key or any(each in key for each in " ,;{}()\n\t="):
+        raise TopologyError(f"delta_rows(key={key!r}): give the name of a column, without blanks and any of ,;{{}}()=")
+    return DeltaRowsTarget(arguments.path("delta_rows", path), key, arguments.span("delta_rows", "every", every))
+
+
 def to_files(path: str | PathLike[str], *, format: Format = Format.JSON_LINES, every: Duration = SECOND) -> Target:
     """A folder of JSON-lines or Parquet files, named by step. Exactly once: a repeated step writes the same names."""
     if arguments.choice("to_files", "format", format, Format) not in (Format.JSON_LINES, Format.PARQUET):
@@ -146,4 +171,21 @@ class Delivery:
 
     name: str
     stream: Stream[Any]
-    target: Target
+    target: AnyTarget
+
+    @property
+    def written(self) -> WriterTarget | None:
+        """Its target, if the writer process writes to it; all others are called in the driver."""
+        return self.target if isinstance(self.target, WriterTarget) else None
+
+    def shares_rows(self, other: Delivery) -> bool:
+        """Whether both write to one path, and one of them keeps rows there: each would take the other's for its own."""
+        ours, theirs = self.written, other.written
+        if ours is None or theirs is None or (ours.key is None and theirs.key is None):
+            return False
+        return Path(ours.path).absolute() == Path(theirs.path).absolute()
+
+
+def row_type(kind: Any) -> Any:
+    """The type of the rows of a table, by the type of its stream: `Any` where that does not say; None of any other stream."""
+    return next(iter(get_args(kind)), Any) if (get_origin(kind) or kind) is Change else None

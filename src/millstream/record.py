@@ -10,7 +10,7 @@ import msgspec
 
 from millstream.timestamp import Timestamp
 
-V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 
 class Clock(enum.Enum):
@@ -27,6 +27,13 @@ class Late(enum.Enum):
     DROP = "drop"
 
 
+class Order(enum.Enum):
+    """In which order a computation gets the records of a key: `order = ms.Order.EVENT_TIME` in its class."""
+
+    ARRIVAL = "arrival"
+    EVENT_TIME = "event time"
+
+
 class Errors(enum.Enum):
     """What happens when a record cannot be decoded, or the code for it raises."""
 
@@ -34,7 +41,7 @@ class Errors(enum.Enum):
     DEAD_LETTER = "dead letter"
 
 
-class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
+class Record(msgspec.Struct, Generic[V_co], frozen=True, eq=False):
     """One value of a stream, under a key, at a time its producer gave it. Equal to another whether or not either was late.
 
     It does not change; a changed copy is `msgspec.structs.replace(record, value=1)`, or `copy.replace` from Python 3.13 on.
@@ -42,7 +49,7 @@ class Record(msgspec.Struct, Generic[V], frozen=True, eq=False):
 
     # A Struct, for one is made for every record: a tenth of the time of a dataclass.
     key: str
-    value: V
+    value: V_co
     timestamp: Timestamp
     late: bool = False
     _from: str = ""  # of its id, all but the number: the same for many records, and put together only when it is asked for

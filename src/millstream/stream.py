@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream import arguments
@@ -21,13 +21,18 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class Stream(Generic[V_co]):
-    """A named sequence of records. `by` reads it under another key, `map` with another value."""
+    """A named sequence of records. `by` reads it under another key, `by_each` under several, `map` with another value."""
 
     value_type: Any = None
 
     def by(self, key: Callable[[V_co], str], /) -> Stream[V_co]:
         """The same stream, its records under the key that `key` finds in their values."""
         return Rekeyed(self, key)
+
+    def by_each(self, keys: Callable[[V_co], Iterable[str]], /) -> Stream[V_co]:
+        """The same stream, each record under all the keys that `keys` finds in its value: once under each, and under none not
+        at all. The log has it once, under its own key; the status counts what came under no key as `unkeyed`."""
+        return Spread(self, keys)
 
     def map(self, change: Callable[[V_co], W], /) -> Stream[W]:
         """The same stream; its reader sees `change(value)`."""
@@ -37,18 +42,18 @@ class Stream(Generic[V_co]):
         """The stream as it is produced, without `by` and `map`."""
         return self
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[Hop, ...]:
         """What `by` and `map` do on the way from the origin to the reader, in order."""
         return ()
 
 
-class Change:
-    """One `by` or `map` on the way to a reader."""
+class Hop:
+    """One `by`, `by_each` or `map` on the way to a reader."""
 
-    __slots__ = ("apply", "is_key")
+    __slots__ = ("apply", "is_key", "spreads")
 
-    def __init__(self, apply: Callable[[Any], Any], *, is_key: bool) -> None:
-        self.apply, self.is_key = apply, is_key
+    def __init__(self, apply: Callable[[Any], Any], *, is_key: bool, spreads: bool = False) -> None:
+        self.apply, self.is_key, self.spreads = apply, is_key, spreads
 
 
 class Rekeyed(Stream[V_co]):
@@ -61,8 +66,22 @@ class Rekeyed(Stream[V_co]):
     def origin(self) -> Stream[Any]:
         return self.stream.origin()
 
-    def changes(self) -> tuple[Change, ...]:
-        return (*self.stream.changes(), Change(self.key, is_key=True))
+    def changes(self) -> tuple[Hop, ...]:
+        return (*self.stream.changes(), Hop(self.key, is_key=True))
+
+
+class Spread(Stream[V_co]):
+    def __init__(self, stream: Stream[V_co], keys: Callable[[V_co], Iterable[str]]) -> None:
+        if not callable(keys):
+            raise TopologyError(f"by_each({keys!r}): give a function of the value that returns keys, such as lambda post: post.tags")
+        arguments.function("by_each: the keys", keys, "the value")
+        self.stream, self.keys, self.value_type = stream, keys, stream.value_type
+
+    def origin(self) -> Stream[Any]:
+        return self.stream.origin()
+
+    def changes(self) -> tuple[Hop, ...]:
+        return (*self.stream.changes(), Hop(self.keys, is_key=True, spreads=True))
 
 
 class Mapped(Stream[W], Generic[W]):
@@ -76,8 +95,8 @@ class Mapped(Stream[W], Generic[W]):
     def origin(self) -> Stream[Any]:
         return self.stream.origin()
 
-    def changes(self) -> tuple[Change, ...]:
-        return (*self.stream.changes(), Change(self.change, is_key=False))
+    def changes(self) -> tuple[Hop, ...]:
+        return (*self.stream.changes(), Hop(self.change, is_key=False))
 
 
 class DeadLetters(Stream[DeadLetter]):

@@ -57,11 +57,8 @@ class Sink(ABC):
         return
 
 
-class Target(ABC):
-    """Where a delivery puts its records, from the driver: derive from it for a system of your own.
-
-    `millstream.testing.TargetContract` and `TransactionalTargetContract` hold what a target must keep to, as tests.
-    """
+class AnyTarget(ABC):
+    """Where a delivery puts what it takes: all that a run knows of a target, whichever streams it is for."""
 
     transactional: ClassVar[bool] = False  # it commits records and step together, and is asked for the newest step it has
     numbered: ClassVar[bool] = True  # without transactions: a step comes again under its own number, and is on the disk before the call
@@ -77,3 +74,14 @@ class Target(ABC):
     @abstractmethod
     def open(self, context: DeliveryContext) -> Sink:
         """Connect. Raises `ms.Unreachable` where it may be tried again."""
+
+
+class Target(AnyTarget):
+    """Where a delivery puts the records of any stream, from the driver: derive from it for a system of your own.
+
+    `millstream.testing.TargetContract` and `TransactionalTargetContract` hold what a target must keep to, as tests.
+    """
+
+
+class RowTarget(AnyTarget):
+    """Where a delivery puts the rows of a table, a stream of `ms.Change`: what stands under each key, and nothing else."""

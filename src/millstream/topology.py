@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from millstream import arguments
+from millstream.accepting import accepts
+from millstream.change import Change
+from millstream.clocks import Arrival, OnOurClock
 from millstream.computation import Computation, Takes
-from millstream.delivery import Delivery
+from millstream.delivery import Delivery, row_type
 from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
-from millstream.injector import SOURCES, BoundedDisorder, Explicit, InjectedStream, Injection, Source
-from millstream.record import DeadLetter, Errors, Late
+from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Timeless
+from millstream.record import DeadLetter, Errors, Late, Order
+from millstream.source import Source
 from millstream.stream import DeadLetters, Output, Stream, called, members
-from millstream.target import Target
+from millstream.target import AnyTarget, RowTarget, Target
 from millstream.timestamp import DAY, Duration, Timestamp
 
 V = TypeVar("V")
@@ -70,23 +73,23 @@ class Node(Generic[V]):
             )
         into = late.to.value_type
         for found in [kind for stream in streams for kind in members(stream.value_type)]:
-            if not (found in (None, Any) or into is Any or typing.get_args(into) or _is_a(found, into)):
+            if found is not None and not accepts(into, found):
                 raise TopologyError(
                     f"{self.name!r} diverts late {called(found)} to an output of {called(into)}; annotate it Output[{called(found)}]"
                 )
 
     def _check_types(self, streams: Iterable[Stream[Any]]) -> None:
-        kind, taken = type(self.computation).__name__, type(self.computation)._inputs
-        if taken is None or any(isinstance(t, TypeVar) or typing.get_origin(t) or t is Any for t in taken):  # of a generic one: unknown
+        kind, taken = type(self.computation).__name__, self.computation.input_types()
+        if taken is None:
             return
         carried = [kind for stream in streams for kind in members(stream.value_type)]
         for found in carried:
-            if found is not None and found is not Any and not any(_is_a(found, t) for t in taken):
+            if found is not None and not any(accepts(t, found) for t in taken):
                 raise TopologyError(
                     f"{self.name!r} reads a stream of {called(found)}, but {kind}.process_record takes "
                     f"{' | '.join(map(called, taken))}; widen its annotation or leave the stream out"
                 )
-        for missing in [t for t in taken if not any(c is None or c is Any or _is_a(c, t) for c in carried)]:
+        for missing in [t for t in taken if not any(found is None or accepts(t, found) for found in carried)]:
             raise TopologyError(
                 f"{kind}.process_record takes {called(missing)}, but no stream that {self.name!r} reads carries it; "
                 f"add one, or take it out of the annotation"
@@ -109,8 +112,8 @@ class Topology:
         source: Source[V],
         *,
         key: Callable[[V], str] | str,
-        timestamp: Callable[[V], Timestamp | datetime] | str,
-        low_watermark: BoundedDisorder | Explicit[V],
+        timestamp: Callable[[V], Timestamp | datetime] | str | Arrival | OnOurClock[V],
+        low_watermark: BoundedDisorder | Explicit[V] | Timeless,
         partition: Callable[[V], str] | str | None = None,
         errors: Errors = Errors.FAIL,
         ahead: Duration = DAY,
@@ -119,26 +122,38 @@ class Topology:
         """Bring outside data in as the stream `name`.
 
         `key`, `timestamp` and `partition` are functions of the value; where the source is a DataFrame they may be
-        columns, and no Python then runs for each record. `partition` tells apart the parts of the source that are in
-        order for themselves: the low watermark is the least over them. What lies more than `ahead` after the wall
-        clock is not believed: it goes to the dead letters. With `keep=False` the log does not have the stream.
+        columns, and no Python then runs for each record. A timestamp may also be `ms.Arrival()` or `ms.OnOurClock(...)`.
+        `partition` tells apart the parts of the source that are in order for themselves: the low watermark is the least
+        over them; one that is `ms.Timeless()` has none. What lies more than `ahead` after the wall clock is not
+        believed: it goes to the dead letters. With `keep=False` the log does not have the stream.
         """
         if arguments.name("an injector", name) in self.injected:
             raise TopologyError(f"two injectors are called {name!r}; choose another name for one")
         if name == "fence":
             raise TopologyError("an injector cannot be called 'fence': its tables use the word themselves; choose another name")
         self._check_free(name)
-        if not isinstance(source, SOURCES):
-            raise TopologyError(f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.dataframe or ms.values")
-        if not isinstance(low_watermark, BoundedDisorder | Explicit):
-            raise TopologyError(f"injector {name!r}: low_watermark is ms.BoundedDisorder(...) or ms.Explicit(...)")
+        if not isinstance(source, Source):
+            raise TopologyError(
+                f"injector {name!r}: {source!r} is not a source; make one with ms.files, ms.kafka, ms.postgres_changes, ms.dataframe "
+                f"or ms.values, or derive one of your own from ms.Source"
+            )
+        if not isinstance(low_watermark, BoundedDisorder | Explicit | Timeless):
+            raise TopologyError(f"injector {name!r}: low_watermark is ms.BoundedDisorder(...), ms.Explicit(...) or ms.Timeless()")
+        if isinstance(low_watermark, Timeless) and partition is not None:
+            raise TopologyError(
+                f"injector {name!r}: partition= tells apart what has a low watermark of its own, and with ms.Timeless() nothing has; "
+                f"leave it out"
+            )
         explicit = low_watermark.of if isinstance(low_watermark, Explicit) else None
-        for what in (key, timestamp, partition, explicit):
+        moments = timestamp.by_role().values() if isinstance(timestamp, OnOurClock) else (timestamp,)
+        for what in (key, *moments, partition, explicit):
             if isinstance(what, str) and not source.has_columns:
                 raise TopologyError(
                     f"injector {name!r}: its source has no column {what!r}; give a function of the value, such as lambda v: v.{what}"
                 )
         for called_, what in (("key", key), ("timestamp", timestamp), ("partition", partition)):
+            if called_ == "timestamp" and isinstance(what, Arrival | OnOurClock):
+                continue
             if what == "" or (not callable(what) and not isinstance(what, str) and (what is not None or called_ != "partition")):
                 raise TopologyError(f"injector {name!r}: {called_} is {what!r}; give a function of the value, or the name of a column")
             if callable(what):
@@ -164,34 +179,54 @@ class Topology:
         try:
             computation.initial_state()
         except TypeError as error:
-            kept = called(type(computation)._state_type)
+            kept = called(computation.state_type())
             raise TopologyError(
                 f"{type(computation).__name__} cannot begin: {error}; "
                 f"give the fields of {kept} defaults, keep {kept} | None, or define initial_state"
             ) from None
-        outputs = _streams_of(name, computation)
+        outputs = streams_of(name, computation)
         for place, output in enumerate(outputs):
             self._check_free(output, *outputs[:place])
         check_expiry(f"computation {name!r}", computation.expiry, computation.state_type())
+        if not isinstance(computation.order, Order):
+            raise TopologyError(
+                f"computation {name!r}: its order is {computation.order!r}; give ms.Order.ARRIVAL or ms.Order.EVENT_TIME, "
+                f"or call the attribute otherwise if you meant something else by it"
+            )
         node: Node[V] = Node(self, name, computation, errors)
         self.nodes[name] = node
         return node
 
-    def deliver(self, name: str, stream: Stream[Any], target: Target) -> None:
+    @overload
+    def deliver(self, name: str, stream: Stream[Any], target: Target) -> None: ...
+    @overload
+    def deliver(self, name: str, stream: Stream[Change[Any]], target: RowTarget) -> None: ...
+    def deliver(self, name: str, stream: Stream[Any], target: AnyTarget) -> None:
         """Take `stream` out to `target`. How far it has come is kept under `name`."""
         if arguments.name("a delivery", name) in self.deliveries:
             raise TopologyError(f"two deliveries are called {name!r}; choose another name for one")
-        if not isinstance(target, Target):
+        if not isinstance(target, AnyTarget):
             raise TopologyError(
-                f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.to_files, ms.console, ms.function "
-                f"or ms.memory, or derive one of your own from ms.Target"
+                f"delivery {name!r}: {target!r} is not a target; make one with ms.delta, ms.delta_rows, ms.to_files, ms.console, "
+                f"ms.function or ms.memory, or derive one of your own from ms.Target"
             )
         if not isinstance(stream, Stream):
             raise TopologyError(f"delivery {name!r}: {stream!r} is not a stream; give it an injected stream or an output")
         self.check_own(f"delivery {name!r} takes", stream)
         if stream.origin() is not stream:
             raise TopologyError(f"delivery {name!r}: by(...) and map(...) are for computations; deliver the stream itself")
-        self.deliveries[name] = Delivery(name, stream, target)
+        if isinstance(target, RowTarget) and row_type(stream.value_type) is None:
+            raise TopologyError(
+                f"delivery {name!r}: the target keeps the rows of a table, and the stream carries {called(stream.value_type)}; give it a "
+                f"stream of ms.Change, or deliver every record with ms.delta"
+            )
+        delivery = Delivery(name, stream, target)
+        for other in self.deliveries.values():
+            if delivery.shares_rows(other):
+                raise TopologyError(
+                    f"deliveries {other.name!r} and {name!r} go to the same place, and one keeps rows there; give each a path of its own"
+                )
+        self.deliveries[name] = delivery
 
     def check_own(self, reader: str, stream: Stream[Any]) -> None:
         """Refuse a stream of another topology. Of an output that is known only when all is placed."""
@@ -203,15 +238,11 @@ class Topology:
 
     def _check_free(self, name: str, *others: str) -> None:
         """No two streams of one name: injected ones have that of their injector, an output that of its computation before its own."""
-        produced = (stream for owner, node in self.nodes.items() for stream in _streams_of(owner, node.computation))
+        produced = (stream for owner, node in self.nodes.items() for stream in streams_of(owner, node.computation))
         if name in {*self.injected, DeadLetters.name, *others, *produced}:
             raise TopologyError(f"two streams are called {name!r}; rename the injector, the computation or the output of one")
 
 
-def _streams_of(name: str, computation: Computation[Any]) -> list[str]:
+def streams_of(name: str, computation: Computation[Any]) -> list[str]:
+    """The streams that a computation of this name produces."""
     return [f"{name}.{getattr(computation, attribute).name}" for attribute in type(computation)._outputs]
-
-
-def _is_a(found: Any, taken: Any) -> bool:
-    """Whether values of `found` may be taken for `taken`."""
-    return found == taken or (isinstance(found, type) and isinstance(taken, type) and issubclass(found, taken))

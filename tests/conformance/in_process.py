@@ -80,6 +80,9 @@ class InProcessStage(JournaledStage):
     def feed(self, fed: Fed) -> None:
         self._act(self._planner.on_fed(fed, self._moment()))
 
+    def tell_unread(self, injector: str, partitions: list[str]) -> None:
+        self._act(self._planner.on_unread(injector, partitions, self._moment()))
+
     def settle(self) -> None:
         """All messages are heard; and after another tick there is none, and nothing was committed."""
         rested = -1

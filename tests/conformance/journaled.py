@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import millstream as ms
-from millstream.core.codec import encode_value, value_decoder
+from millstream.core.codec import value_decoder
 from millstream.core.epoch import Tally
 from millstream.core.graph import DEAD_LETTERS, compile_topology
 from millstream.core.lanes import Lanes
@@ -58,6 +58,9 @@ class JournaledStage(ABC):
 
     @abstractmethod
     def feed(self, fed: Fed) -> None: ...
+
+    @abstractmethod
+    def tell_unread(self, injector: str, partitions: list[str]) -> None: ...
 
     @abstractmethod
     def settle(self) -> None:
@@ -145,7 +148,8 @@ class JournaledStage(ABC):
         self._writer = SegmentWriter(self.disk, "scene", self.unique)
         for name, given in self._given.items():
             known = ledger.sources.get(name)
-            for place in range(0 if known is None else known.position, len(given)):
+            self.tell_unread(name, [])  # as a source's thread does: nothing is promised before
+            for place in range(0 if known is None else int(known.positions.get("", 0)), len(given)):
                 self.feed(self._fed(name, place))
 
     def close_source(self) -> None:
@@ -158,7 +162,7 @@ class JournaledStage(ABC):
     def _fed(self, injector: str, place: int) -> Fed:
         given = self._given[injector][place]
         first = sum(len(earlier.values) for earlier in self._given[injector][:place])
-        found = self._intakes[injector].take(first, [encode_value(value) for value in given.values], now=ms.END_OF_TIME)
+        found = self._intakes[injector].take(ms.Batch.of(given.values, first), now=ms.END_OF_TIME, arrived=self.now)
         frames = [self._writer.append(found.dealt, lane=NO_LANE)] if found.dealt else []
         return Fed(
             injector,
@@ -166,7 +170,7 @@ class JournaledStage(ABC):
             given.marks,
             found.injected,
             found.dead,
-            position=place + 1,
+            positions={"": place + 1},
             finished=given.finished or None,
             open_segments=[frame.segment for frame in frames],
         )

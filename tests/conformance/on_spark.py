@@ -65,6 +65,10 @@ class SparkStage(JournaledStage):
         self.mill.planner.set_clock(self.now)
         self.mill.planner.feed(fed)
 
+    def tell_unread(self, injector: str, partitions: list[str]) -> None:
+        self.mill.planner.set_clock(self.now)
+        self.mill.planner.unread(injector, partitions)
+
     def ledger(self) -> Ledger:
         """As it is when nothing is due."""
         return self.mill.planner.ledger

@@ -75,6 +75,12 @@ class Obedient(ms.Computation[list[str]]):
             self.set_timer("back", at=at(7))
 
 
+class InOrder(Obedient):
+    """The same in the order of event time."""
+
+    order = ms.Order.EVENT_TIME
+
+
 class Relay(ms.Computation[int]):
     """Numbers what passes."""
 
@@ -95,7 +101,8 @@ def alone(**options: object) -> tuple[ms.Topology, ms.Stream[Event], Obedient]:
     topology = ms.Topology("scene")
     errors = options.pop("errors", ms.Errors.FAIL)
     late = options.pop("late", None)
-    events, it = inject(topology, **options), Obedient()
+    it = InOrder() if options.pop("in_order", False) else Obedient()
+    events = inject(topology, **options)
     policy = ms.Divert(it.late) if late == "divert" else late or ms.Late.PROCESS
     topology.compute("it", it, errors=errors).reads(events, late=policy)  # type: ignore[arg-type]
     return topology, events, it

@@ -69,6 +69,23 @@ def test_each_reader_has_its_own_key(play: Play) -> None:
     assert said(stage, by_word.said) == [("x", "x1 1"), ("x", "x2 2"), ("y", "y 1")]
 
 
+def test_a_record_comes_under_each_of_its_keys_and_under_none(play: Play) -> None:
+    topology = ms.Topology("scene")
+    events, it, again = inject(topology), Obedient(), Relay()
+    topology.compute("it", it).reads(events.by_each(lambda event: sorted(event.does)))
+    topology.compute("again", again).reads(it.said.by_each(lambda word: [word[0], "all"] if word[0] != "z" else []))
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "xyx"), Event("b", 2, ""), Event("a", 3, "y"))
+    stage.crash()
+    stage.send(events, Event("a", 4, "z"))
+    assert said(stage, it.said) == [("x", "xyx 1"), ("y", "xyx 1"), ("y", "y 2"), ("z", "z 1")]
+    assert [key for key, _ in said(stage, again.passed)] == ["all", "all", "all", "x", "x", "y"]
+    first, second = stage.tally("it"), stage.tally("again")
+    assert (first.received, first.applied, first.unkeyed) == (5, 4, 1)
+    assert (second.received, second.applied, second.unkeyed) == (7, 6, 1)
+    assert len(stage.read(events)) == 4
+
+
 def test_a_chain_and_a_fan_in(play: Play) -> None:
     topology = ms.Topology("scene")
     events, first, second, relay = inject(topology), Obedient(), Obedient(), Relay()
@@ -223,3 +240,33 @@ def test_one_record_becomes_thousands(play: Play) -> None:
     assert (len(passed), stage.keys("relay"), stage.tally("relay").received) == (3000, 1000, 3000)
     stage.finish()
     assert stage.low_watermark("relay") == ms.END_OF_TIME
+
+
+class Sequence(ms.Computation[list[str]]):
+    """Says what it has had so far, in the order in which it came."""
+
+    said: ms.Output[str]
+
+    def process_record(self, record: ms.Record[str]) -> None:
+        self.state.append(record.value)
+        self.said.produce(" ".join(self.state), timestamp=record.timestamp)
+
+
+class SequenceInOrder(Sequence):
+    order = ms.Order.EVENT_TIME
+
+
+@pytest.mark.parametrize("reader", [Sequence, SequenceInOrder])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_of_one_time_the_stream_that_is_read_first_comes_first(play: Play, swapped: bool, reader: type[Sequence]) -> None:
+    topology = ms.Topology("scene")
+    events, first, second, it = inject(topology), Obedient(), Obedient(), reader()
+    topology.compute("first", first).reads(events)
+    topology.compute("second", second).reads(events)
+    streams = [first.said.map(lambda word: f"1{word[0]}"), second.said.map(lambda word: f"2{word[0]}")]
+    topology.compute("it", it).reads(*(reversed(streams) if swapped else streams))
+    stage = play(topology)
+    stage.send(events, Event("a", 1, "x"), Event("a", 1, "y"), Event("a", 2, "z"))
+    stage.advance(low_watermark=at(10))
+    last = [word for _, word in said(stage, it.said)][-1]
+    assert last == ("2x 2y 1x 1y 2z 1z" if swapped else "1x 1y 2x 2y 1z 2z")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ class Node:
     lap_by: int = 0  # and under which key it comes back
     naps: bool = False  # sets, replaces and cancels timers on both clocks beside
     late: str = "process"
+    in_order: bool = False  # of event time
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Case:
     injectors: int
     nodes: tuple[Node, ...]
     script: tuple[Step, ...]
+    idle: tuple[int, ...] = ()  # by injector, after how many seconds it is idle; 0: never
+    timeless: tuple[bool, ...] = ()  # by injector, whether it has no event time
     limit: int = 1_000_000
     pace: tuple[int, ...] = ()
     crashes: int = 0
@@ -151,14 +155,25 @@ def cases(draw: st.DrawFn, *, honest: bool = True) -> Case:
         streams = [f"in{n}" for n in range(injectors)] + [f"n{n}" for n in range(number)]
         nodes.append(_node(draw(st.integers(0, 2**24 - 1)), streams, honest=honest))
     rounds = draw(st.lists(st.tuples(st.integers(0, 2**12 - 1), st.lists(st.integers(0, 2**9 - 1), max_size=5)), max_size=7))
+    timeless = () if honest else tuple(draw(st.lists(st.sampled_from([False, False, True]), max_size=injectors)))
     return Case(
         injectors,
-        tuple(nodes),
+        tuple(_ordered_where_time_is(nodes, {f"in{n}" for n, without in enumerate(timeless) if without})),
         _script(rounds, injectors, honest=honest),
+        idle=() if honest else tuple(draw(st.lists(st.sampled_from([0, 1, 4]), max_size=injectors))),
+        timeless=timeless,
         limit=draw(st.sampled_from([1, 2, 4, 1_000_000])),
         pace=tuple(draw(st.lists(st.integers(0, 4), max_size=8))),
         crashes=draw(st.integers(0, 2**16 - 1)) & draw(st.integers(0, 2**16 - 1)),
     )
+
+
+def _ordered_where_time_is(nodes: list[Node], untimed: set[str]) -> Iterator[Node]:
+    """The order of event time is refused where nothing that is read has one."""
+    for number, node in enumerate(nodes):
+        timed = any(read.stream not in untimed for read in node.reads)
+        untimed |= set() if timed else {f"n{number}"}
+        yield replace(node, in_order=node.in_order and timed)
 
 
 def case_of(chance: random.Random) -> Case:
@@ -184,7 +199,8 @@ def _node(choice: int, streams: list[str], *, honest: bool) -> Node:
     window, early, naps = shape % 4, shape // 4 % 2, shape // 8
     laps = (0, 0, 0, 1, 3)[choice % 5]
     late = ("process", "drop", "divert")[choice % 3] if not honest else "drop"
-    return Node(reads, window, bool(early) and not laps, laps, (0, 2)[choice % 2] if laps else 0, bool(naps), late)
+    in_order = choice % 7 < 3 and not laps
+    return Node(reads, window, bool(early) and not laps, laps, (0, 2)[choice % 2] if laps else 0, bool(naps), late, in_order)
 
 
 def _script(rounds: list[tuple[int, list[int]]], injectors: int, *, honest: bool) -> tuple[Step, ...]:

@@ -106,6 +106,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a frame": (lambda: ms.dataframe(anything_of("df"), Click), "dataframe('df'): give a Spark DataFrame, or a function"),
     "a function": (lambda: ms.function(anything_of(None)), "function(None): give a function that takes the number of a step"),
     "every": (lambda: ms.delta("x", every=anything_of(0.5)), "delta(every=0.5): give a positive ms.Duration, such as 5 * ms.SECOND"),
+    "a column for the key": (
+        lambda: ms.delta_rows("x", key="a b"),
+        "delta_rows(key='a b'): give the name of a column, without blanks and any of ,;{}()=",
+    ),
     "a format of files": (lambda: ms.to_files("x", format=anything_of("json")), "to_files(format='json'): give ms.Format.JSON_LINES"),
     "records of a console": (lambda: ms.console(at_most=0), "console(at_most=0): give a whole number, at least 1"),
     "an output": (lambda: ms.output(name=anything_of(3)), "output(name=3): give a name without a dot"),

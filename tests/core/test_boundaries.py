@@ -66,23 +66,48 @@ def test_modules_were_found() -> None:
 # What may be imported by whom: a subsystem knows itself and those named here.
 MAY_IMPORT = {
     "public": set(),
+    "aggregate": {"public"},
+    "clients": {"public"},
     "core": {"public"},
     "journal": {"core", "public"},
     "shipping": {"core", "public"},
+    "join": {"public"},
+    "table": {"aggregate", "join", "public"},
     "mill": {"journal", "core", "public"},
     "log": {"journal", "core", "public"},
-    "sources": {"mill", "journal", "core", "public"},
-    "targets": {"log", "journal", "core", "public"},
+    "sources": {"clients", "mill", "journal", "core", "public"},
+    "targets": {"clients", "log", "journal", "core", "public"},
+    "sketch": {"aggregate", "public"},
+    "window": {"aggregate", "public"},
     "writer": {"targets", "log", "mill", "journal", "core", "public"},
     "spark": {"writer", "targets", "sources", "log", "mill", "journal", "shipping", "core", "public"},
-    "command": {"spark", "log", "public", "zeitgeist"},
+    "dashboard": {"log", "journal", "core", "public"},
+    "command": {"clients", "dashboard", "spark", "log", "public", "zeitgeist"},
     "testing": {"sources", "mill", "shipping", "core", "public"},
     "zeitgeist": {"public"},
 }
+OPERATORS = [name for name in MODULES if subsystem(name) in ("join", "table")]
 NO_SPARK = [
     name
     for name in MODULES
-    if subsystem(name) in ("public", "core", "journal", "mill", "log", "sources", "targets", "writer", "shipping", "testing")
+    if subsystem(name)
+    in (
+        "public",
+        "aggregate",
+        "clients",
+        "core",
+        "dashboard",
+        "journal",
+        "mill",
+        "log",
+        "sources",
+        "targets",
+        "writer",
+        "shipping",
+        "sketch",
+        "testing",
+        "window",
+    )
 ]
 
 
@@ -100,6 +125,15 @@ def test_imports_run_one_way(name: str) -> None:
 def test_the_driver_of_tests_takes_nothing_of_the_mill_but_the_rows_that_a_lane_holds() -> None:
     taken = {other for name in MODULES if subsystem(name) == "testing" for other in imported(name) if subsystem(other) == "mill"}
     assert taken == {"millstream.mill.held"}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_computations_and_know_no_more_than_a_user_does(name: str) -> None:
+    assert {other for other in imported(name) if other.startswith("millstream") and subsystem(other) == "public"} <= {
+        "millstream",
+        "millstream.arguments",
+        "millstream.change",
+    }
 
 
 @pytest.mark.parametrize("name", NO_SPARK)
@@ -132,7 +166,7 @@ def test_the_core_has_no_clock_no_chance_and_no_outside(name: str) -> None:
     assert methods & {"now", "utcnow", "today", "fromtimestamp"} == set()
 
 
-@pytest.mark.parametrize("name", ["millstream", "millstream.testing", *PUBLIC, *CORE])
+@pytest.mark.parametrize("name", ["millstream", "millstream.testing", *PUBLIC, *OPERATORS, *CORE])
 def test_what_builds_and_tests_a_topology_imports_nothing_heavy(name: str) -> None:
     reached, ahead = set(), [name]
     while ahead:

@@ -16,13 +16,13 @@ from millstream.core.ledger import (
     Free,
     Identity,
     Ledger,
+    LeftOut,
     Minimum,
     Plant,
     Reader,
     Segment,
     SourceChange,
     SourceProgress,
-    Span,
     decode_commit,
     decode_ledger,
     encode_commit,
@@ -65,7 +65,7 @@ WHOLE = commit(
     promises={"clicks": ms.Timestamp(5)},
     frames=[frame(part(0), part(1, reader="sum ← clicks"), rows=True)],
     summaries=[Summary(3, {"count": report(7)}, {"count": Tally(*range(1, 9))})],
-    sources={"clicks": SourceChange({"": Mark(ms.Timestamp(5), ms.Timestamp(1))}, injected=1, position=1)},
+    sources={"clicks": SourceChange({"": Mark(ms.Timestamp(5), ms.Timestamp(1))}, injected=1, positions={"": 1})},
     readers=dict(READERS),
     checkpoints={0: Checkpoint(Identity(1, "1", "a"))},
     logged=1,
@@ -109,10 +109,10 @@ def test_counts_add_up() -> None:
 
 
 def test_what_a_source_brings_is_injected_and_not_produced() -> None:
-    brought = commit(1, frames=[frame(part(0, records=3), lane=NO_LANE)], sources={"clicks": SourceChange(injected=3, position=4)})
+    brought = commit(1, frames=[frame(part(0, records=3), lane=NO_LANE)], sources={"clicks": SourceChange(injected=3, positions={"": 4})})
     ledger = after(brought, commit(2, sources={"clicks": SourceChange(dead=1, batch=0)}))
     assert ledger.produced == {}
-    assert ledger.sources["clicks"] == SourceProgress({}, False, 3, 1, 0, 4, 1)
+    assert ledger.sources["clicks"] == SourceProgress({}, False, 3, 1, 0, 1, {"": 4})
 
 
 def test_the_last_epoch_with_something_to_do_is_remembered_for_each() -> None:
@@ -202,11 +202,11 @@ def test_whether_a_stream_is_kept_is_said_by_the_code_that_ran_the_epoch() -> No
     ledger.apply(commit(7, frames=[frame(part(2), segment="u")]))
     assert [number for number in range(1, 9) if ledger.leaves_out("clicks", number)] == [4, 5, 6]
     assert ledger.segments == {"s": Segment(0, records=2), "t": Segment(0, unkept={"clicks": 4}), "u": Segment(0, records=7)}
-    assert ledger.left_out == {"clicks": [Span(3, 6)]}
-    assert ledger.next_left_out("clicks", 5) == Span(3, 6)
+    assert ledger.left_out == {"clicks": [LeftOut(3, 6)]}
+    assert ledger.next_left_out("clicks", 5) == LeftOut(3, 6)
     assert ledger.next_left_out("clicks", 6) is None
     ledger.apply(commit(8, fence=5, plant=Plant(unkept=["clicks"])))
-    assert ledger.next_left_out("clicks", 6) == Span(8)
+    assert ledger.next_left_out("clicks", 6) == LeftOut(8)
     assert decode_ledger(encode_ledger(ledger)) == ledger
 
 
@@ -242,7 +242,8 @@ def changes(draw: st.DrawFn) -> SourceChange:
         dead=draw(st.integers(0, 3)),
         finished=draw(st.none() | st.just(True)),
         batch=draw(st.none() | st.integers(0, 9)),
-        position=draw(st.none() | st.integers(0, 9)),
+        positions=draw(st.dictionaries(st.sampled_from("pq"), st.integers(0, 9))),
+        pieces=draw(st.integers(0, 3)),
     )
 
 

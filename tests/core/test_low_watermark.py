@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from millstream.core import low_watermark
 from millstream.core.ledger import SourceProgress
-from millstream.core.low_watermark import Bounds, Known, LowWatermark, Mark, Solver, advance, promise, solve
+from millstream.core.low_watermark import Bounds, Known, LowWatermark, Mark, Solver, advance, promise
 from millstream.core.outline import OutlinedNode
 from millstream.core.planning import hear
 from millstream.timestamp import END_OF_TIME, START_OF_TIME
@@ -21,6 +22,14 @@ INSTANTS = st.integers(0, 4) | st.just(END_OF_TIME)
 
 def bounds(*producers: str, promised=END_OF_TIME, undelivered=END_OF_TIME, delivered=END_OF_TIME, held=END_OF_TIME, last=START_OF_TIME):
     return Bounds(producers, promised, undelivered, delivered, held, last)
+
+
+def rests(known: Bounds) -> Bounds:
+    return replace(known, rests=True)
+
+
+def solve(graph: dict[str, Bounds]) -> dict[str, LowWatermark]:
+    return low_watermark.solve(graph).low_watermarks
 
 
 # One low watermark.
@@ -166,6 +175,72 @@ def test_a_greater_bound_lowers_nothing(graph: dict[str, Bounds], data: st.DataO
         assert after[each].output >= before[each].output
 
 
+# What rests: nothing that it reads is active.
+
+
+def test_one_that_rests_stays_and_lets_its_readers_pass() -> None:
+    found = low_watermark.solve({"a": rests(bounds(last=3)), "b": bounds("a", promised=9, last=3)})
+    assert found.low_watermarks == {"a": LowWatermark(3, 3), "b": LowWatermark(9, 9)}
+    assert found.passed == {"a": END_OF_TIME, "b": 9}
+
+
+@pytest.mark.parametrize("what", ["undelivered", "delivered", "held"])
+def test_what_one_that_rests_has_still_to_do_keeps_its_readers_back(what: str) -> None:
+    resting = rests(bounds(last=3, **{what: 5}))
+    found = solve({"a": resting, "far": rests(bounds("a")), "b": bounds("far", promised=9)})
+    assert (found["a"].input, found["far"].input, found["b"].input) == (3, START_OF_TIME, 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(most=5), st.data())
+def test_to_rest_moves_nothing_and_lets_all_others_go_where_they_would(graph: dict[str, Bounds], data: st.DataObject) -> None:
+    resting = data.draw(st.sets(st.sampled_from(sorted(graph))))
+    found = low_watermark.solve({name: replace(known, rests=name in resting) for name, known in graph.items()})
+    without = low_watermark.solve(graph)
+    assert found.passed == without.passed
+    for name, lw in found.low_watermarks.items():
+        assert lw.input == (graph[name].last if name in resting else without.low_watermarks[name].input)
+        assert lw.output == min(lw.input, found.passed[name])
+
+
+def solved(nodes: dict[str, OutlinedNode], promises: dict[str, int], *, timeless=(), untimed=(), last=None, **known: Any) -> dict[str, int]:
+    """The input low watermarks of a graph in one epoch."""
+    usual: dict[str, Any] = {"undelivered": {}, "delivered": {}, "held": {}, **known}
+    solver = Solver(nodes, timeless, untimed)
+    solver.solve(Known(promises, **usual), {name: LowWatermark(at, at) for name, at in (last or {}).items()})  # type: ignore[arg-type]
+    return {name: lw.input for name, lw in solver.solution.items()}
+
+
+CHAIN = {"near": OutlinedNode((), ("quiet",)), "join": OutlinedNode(("near",), ("busy",)), "end": OutlinedNode(("join",), ())}
+RING = {"a": OutlinedNode(("b",), ("quiet",)), "b": OutlinedNode(("a",), ()), "out": OutlinedNode(("b",), ("busy",))}
+
+
+def test_an_idle_injector_is_left_out_near_and_far() -> None:
+    assert solved(CHAIN, {"quiet": 3, "busy": 9}) == {"near": 3, "join": 3, "end": 3}
+    last = {"near": 3, "join": 3, "end": 3}
+    assert solved(CHAIN, {"quiet": 3, "busy": 9}, idle=["quiet"], last=last) == {"near": 3, "join": 9, "end": 9}
+    assert solved(CHAIN, {"quiet": 3, "busy": 9}, idle=["quiet"], last=last, held={"near": 5}) == {"near": 3, "join": 5, "end": 5}
+    assert solved(CHAIN, {"quiet": 3, "busy": 9}, idle=["busy", "quiet"], last=last) == last
+    assert solved(CHAIN, {"quiet": 3, "busy": END_OF_TIME}, idle=["quiet"], last=last) == last, "no reason to move on"
+
+
+def test_a_cycle_with_nothing_active_before_it_rests_whole() -> None:
+    last = {"a": 3, "b": 3, "out": 3}
+    assert solved(RING, {"quiet": 3, "busy": 9}, idle=["quiet"], last=last) == {"a": 3, "b": 3, "out": 9}
+    assert solved(RING, {"quiet": 3, "busy": 9}, idle=["quiet"], last=last, undelivered={"a": 6}) == {"a": 3, "b": 3, "out": 6}
+    assert solved(RING, {"quiet": 8, "busy": 9}, last=last) == {"a": 8, "b": 8, "out": 8}
+
+
+def test_what_is_timeless_is_as_if_it_were_not_there() -> None:
+    options: dict[str, Any] = {"timeless": ["quiet"], "untimed": ["near"]}
+    start = int(START_OF_TIME)
+    assert solved(CHAIN, {"quiet": start, "busy": 9}, **options) == {"near": start, "join": 9, "end": 9}
+    held = {"near": 5}
+    assert solved(CHAIN, {"quiet": start, "busy": 9}, held=held, **options) == {"near": start, "join": 9, "end": 9}
+    assert solved(CHAIN, {"quiet": start, "busy": END_OF_TIME}, **options)["join"] == END_OF_TIME
+    assert solved(CHAIN, {"quiet": END_OF_TIME, "busy": 9}, **options) == {"near": END_OF_TIME, "join": 9, "end": 9}
+
+
 # Again and again, as epochs follow one another.
 
 
@@ -176,10 +251,22 @@ def histories(draw) -> tuple[dict[str, OutlinedNode], list[tuple[Known, bool]]]:
     some_names, injectors = st.lists(st.sampled_from(names), unique=True, max_size=2), ["i0", "i1"]
     nodes = {name: OutlinedNode(tuple(draw(some_names)), tuple(draw(st.lists(st.sampled_from(injectors), unique=True)))) for name in names}
     some = st.dictionaries(st.sampled_from(names), INSTANTS, max_size=2)
-    known = st.builds(Known, st.fixed_dictionaries(dict.fromkeys(injectors, INSTANTS)), some, some, some)
+    idle = st.lists(st.sampled_from(injectors), unique=True)
+    known = st.builds(Known, st.fixed_dictionaries(dict.fromkeys(injectors, INSTANTS)), some, some, some, idle)
     same = draw(known)  # so that most stays from epoch to epoch, as it does in a run
     changed = st.builds(lambda field, other: same._replace(**{field: getattr(other, field)}), st.sampled_from(Known._fields), known)
     return nodes, draw(st.lists(st.tuples(st.just(same) | changed | known, st.booleans()), max_size=8))
+
+
+def is_resting(nodes: dict[str, OutlinedNode], name: str, known: Known) -> bool:
+    """Whether, of all injectors before it that have not ended, there is one that is idle and none that is not."""
+    seen, ahead = {name}, [name]
+    while ahead:
+        more = [producer for producer in nodes[ahead.pop()].producers if producer not in seen]
+        seen.update(more)
+        ahead += more
+    before = {injector for each in seen for injector in nodes[each].injectors if known.promises[injector] < END_OF_TIME}
+    return bool(before) and before <= set(known.idle)
 
 
 @settings(max_examples=400, deadline=None)
@@ -188,15 +275,17 @@ def test_what_is_solved_for_what_changed_alone_is_what_is_solved_for_all(history
     nodes, epochs = history
     solver, last = Solver(nodes), dict[str, LowWatermark]()
     for known, committed in epochs:
+        resting = {name for name in nodes if is_resting(nodes, name, known)}
         whole = solve(
             {
                 name: Bounds(
                     node.producers,
-                    min([known.promises[injector] for injector in node.injectors], default=END_OF_TIME),
+                    min([known.promises[injector] for injector in node.injectors if injector not in known.idle], default=END_OF_TIME),
                     known.undelivered.get(name, END_OF_TIME),
                     known.delivered.get(name, END_OF_TIME),
                     known.held.get(name, END_OF_TIME),
                     last[name].input if name in last else START_OF_TIME,
+                    name in resting,
                 )
                 for name, node in nodes.items()
             }
@@ -211,7 +300,8 @@ def test_what_is_solved_for_what_changed_alone_is_what_is_solved_for_all(history
 def test_computations_that_nothing_reaches_are_not_solved_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = {"busy": OutlinedNode((), ("in",)), "behind": OutlinedNode(("busy",), ()), "idle": OutlinedNode((), ("quiet",))}
     solver, last, solved = Solver(nodes), dict[str, LowWatermark](), list[list[str]]()
-    monkeypatch.setattr(low_watermark, "solve", lambda of: solved.append(list(of)) or solve(of))
+    really = low_watermark.solve
+    monkeypatch.setattr(low_watermark, "solve", lambda of: solved.append(list(of)) or really(of))
     for upto in (5, 6, 6):
         last.update(solver.solve(Known({"in": upto, "quiet": 3}, {}, {}, {}), last))  # type: ignore[dict-item]
     assert solved == [["busy", "behind", "idle"], ["busy", "behind"], []]

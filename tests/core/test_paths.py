@@ -13,8 +13,8 @@ import millstream as ms
 from millstream import arguments
 from millstream.delivery import DeltaTarget, FileTarget
 from millstream.errors import TopologyError
-from millstream.injector import FileSource
 from millstream.log.folder import Pinned, write_json
+from millstream.sources.file_source import FileSource
 
 TAKES: dict[str, Callable[[Any], Any]] = {
     "delta": ms.delta,

@@ -11,7 +11,7 @@ import msgspec
 
 import millstream as ms
 from tests.core.cases import SECOND, START, Case, Crash, Finish, Item, Node, Promise, Said, Send, Tick
-from tests.invariants import Entry, Logged
+from tests.observed import Entry, Logged
 
 LONG_AFTER = 10**12  # on the wall clock: after all naps
 NAP = 2 * SECOND
@@ -65,8 +65,11 @@ class Adding(ms.Computation[Kept]):
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.order = ms.Order.EVENT_TIME if node.in_order else ms.Order.ARRIVAL
 
     def process_record(self, record: ms.Record[Item]) -> None:
+        if self.node.in_order and not record.late:
+            self.note("record", record.id.partition("/")[0], int(record.timestamp), False, record.timestamp)
         self.add(record.value, record.timestamp)
 
     def add(self, item: Item, timestamp: Any) -> None:
@@ -139,7 +142,7 @@ class Built:
 
 def build(case: Case) -> Built:
     topology = ms.Topology("generated")
-    injected = tuple(_inject(topology, f"in{number}") for number in range(case.injectors))
+    injected = tuple(_inject(topology, case, number) for number in range(case.injectors))
     streams: dict[str, ms.Stream[Any]] = {f"in{number}": stream for number, stream in enumerate(injected)}
     computations: dict[str, Adding] = {}
     for number, node in enumerate(case.nodes):
@@ -154,13 +157,15 @@ def build(case: Case) -> Built:
     return Built(topology, injected, computations)
 
 
-def _inject(topology: ms.Topology, name: str) -> ms.Stream[Item]:
+def _inject(topology: ms.Topology, case: Case, number: int) -> ms.Stream[Item]:
+    idle_after = dict(enumerate(case.idle)).get(number, 0) * ms.SECOND
+    timed = ms.BoundedDisorder(ms.SECOND, idle_after=idle_after if idle_after > 0 * ms.SECOND else None)
     return topology.inject(
-        name,
+        f"in{number}",
         ms.values([], Item),
         key=lambda item: item.key,
         timestamp=lambda item: ms.Timestamp(item.at),
-        low_watermark=ms.BoundedDisorder(ms.SECOND),
+        low_watermark=ms.Timeless() if dict(enumerate(case.timeless)).get(number, False) else timed,
     )
 
 
@@ -189,7 +194,8 @@ def play(case: Case, perform: Callable[[ms.Topology], Any]) -> Played:
             case Send(injector, items):
                 stage.send(built.injected[injector], *items)
             case Promise(injector, upto):
-                stage.advance(low_watermark=ms.Timestamp(upto), of=built.injected[injector])
+                if not dict(enumerate(case.timeless)).get(injector, False):
+                    stage.advance(low_watermark=ms.Timestamp(upto), of=built.injected[injector])
             case Finish(injector):
                 stage.finish(of=built.injected[injector])
             case Tick(now):

@@ -16,8 +16,7 @@ from millstream.journal.notes import Note, Notes
 from millstream.log.checks import check_injector, check_lane, check_noted, check_segments, checkpoint_of, damaged_files
 from millstream.log.folder import Folder
 from millstream.mill.messages import Redo
-from millstream.spark.launch import Died
-from millstream.spark.run import cause_of
+from millstream.spark.launch import Died, cause_of
 from millstream.timestamp import Timestamp
 
 

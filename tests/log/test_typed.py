@@ -33,7 +33,19 @@ class Outer:
     by_name: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Left:
+    n: int
+
+
+@dataclass(frozen=True)
+class Right:
+    n: int
+
+
 US = pa.timestamp("us", tz="UTC")
+CHANGED = pa.struct([(side, pa.struct([("n", pa.int64())])) for side in ("before", "after")])
+CHANGED_TEXT = pa.struct([(side, pa.string()) for side in ("before", "after")])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +64,10 @@ US = pa.timestamp("us", tz="UTC")
         (list[int], [1, 2], pa.list_(pa.int64()), [1, 2]),
         (int | str, "x", pa.string(), '"x"'),
         (Any, {"a": 1}, pa.string(), '{"a":1}'),
+        (Left | Right, Right(2), pa.string(), '{"type":"Right","n":2}'),
+        (list[Left | Right], [Left(1)], pa.list_(pa.string()), ['{"type":"Left","n":1}']),
+        (ms.Change[Left], ms.Change(None, Left(1)), CHANGED, {"before": None, "after": {"n": 1}}),
+        (ms.Change[Left | Right], ms.Change(Left(1)), CHANGED_TEXT, {"before": '{"type":"Left","n":1}', "after": None}),
     ],
 )
 def test_a_type_has_its_column(kind: Any, value: Any, arrow: pa.DataType, stored: Any) -> None:

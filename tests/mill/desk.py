@@ -14,7 +14,7 @@ from millstream.core.parts import NO_LANE, Frame, Part, RowsPart
 from millstream.core.row import Minima
 from millstream.mill.actions import Action, Fed, Moment, Send, Settings, Write
 from millstream.mill.beginning import first_commit, plant_of
-from millstream.mill.messages import Join, Redo, Report, Returned, TakeCheckpoint, ToLane, Work
+from millstream.mill.messages import Joining, Redo, Report, Returned, TakeCheckpoint, ToLane, Work
 from millstream.mill.planner import Planner
 from millstream.timestamp import END_OF_TIME, Timestamp
 from tests.conformance.scenes import Obedient, Relay, at, inject
@@ -111,7 +111,7 @@ class Desk:
         """A lane joins, by default with what it last checkpointed; returns its connection."""
         connection = next(self.connections)
         state = state or self.planner.ledger.checkpoints.get(lane, Checkpoint())
-        join = Join(lane, next(self.attempts) if attempt is None else attempt, state, "somewhere")
+        join = Joining(lane, next(self.attempts) if attempt is None else attempt, state, "somewhere")
         known = {c.number: c.id for c in self.commits}
         self.sitting[lane] = connection
         self.act(self.planner.on_join(connection, join, commit or known.get(state.at.epoch, state.at.commit or None), self.now))
@@ -121,14 +121,23 @@ class Desk:
         return self.act(self.planner.on_lost(self.sitting[lane], self.now))
 
     def feed(
-        self, records: int = 1, *, lane: int = 0, upto: int | None = None, parts: int = 1, second: int = 1, **fed: Any
+        self,
+        records: int = 1,
+        *,
+        lane: int = 0,
+        upto: int | None = None,
+        parts: int = 1,
+        second: int = 1,
+        position: int | None = None,
+        **fed: Any,
     ) -> list[Action]:
         """So many records in each part, all for one lane, of this second; and how far the source is complete."""
         offsets = [next(self.offsets) for _ in range(parts)] if records else []
         made = [Part(offset, 10 * records, 0, lane, "events", "", "events", 0, records, at(second)) for offset in offsets]
         frames = [Frame("values", NO_LANE, made)] if made else []
         marks = {} if upto is None else {"": at(upto)}
-        return self.act(self.planner.on_fed(Fed("events", frames, marks, records * parts, **fed), self.now))
+        positions: dict[str, int | str] = {} if position is None else {"": position}
+        return self.act(self.planner.on_fed(Fed("events", frames, marks, records * parts, positions=positions, **fed), self.now))
 
     def report(self, lane: int = 0, *, productions: int = 0, rows: int = 0, wall: Timestamp = END_OF_TIME, **changed: Any) -> list[Action]:
         """A lane answers the last epoch that it was given."""

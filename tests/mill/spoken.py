@@ -13,7 +13,7 @@ from millstream.journal.disk import Disk
 from millstream.journal.segments import SegmentWriter
 from millstream.mill.actions import Fed
 from millstream.mill.channel import Channel, connect
-from millstream.mill.messages import Join, ToLane, decode_to_lane, encode_message
+from millstream.mill.messages import Joining, ToLane, decode_to_lane, encode_message
 from tests.conformance.scenes import at
 
 TIMEOUT = 30.0
@@ -23,7 +23,7 @@ BUCKETS = 2
 def join(address: str, secret: bytes, *, attempt: int = 1, state: Checkpoint | None = None) -> Channel:
     """The only lane joins."""
     channel = connect(address, secret)
-    channel.send(encode_message(Join(0, attempt, state or Checkpoint(), "here")))
+    channel.send(encode_message(Joining(0, attempt, state or Checkpoint(), "here")))
     return channel
 
 
@@ -40,4 +40,4 @@ def fed_of(disk: Disk, graph: Graph, position: int = 1) -> Fed:
     dealt = Dealer(graph, Lanes(BUCKETS, 1)).deal("events", "events", 0, columns, lane=NO_LANE)
     frame = writer.append(dealt, lane=NO_LANE)
     writer.close()
-    return Fed("events", [frame], {}, 1, position=position)
+    return Fed("events", [frame], {}, 1, positions={"": position})

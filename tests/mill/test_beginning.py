@@ -13,9 +13,9 @@ from millstream.core.ledger import Commit, Ledger
 from millstream.core.row import Minima
 from millstream.errors import TopologyError
 from millstream.log.folder import Folder, Pinned
-from millstream.mill.beginning import check_holds
+from millstream.mill.beginning import check_holds, check_order
 from millstream.spark.milling import RunJournal
-from tests.conformance.scenes import Obedient, inject
+from tests.conformance.scenes import InOrder, Obedient, inject
 
 
 def graph(*, cycle: bool) -> Graph:
@@ -57,3 +57,29 @@ def test_the_start_of_a_run_looks_for_it(tmp_path: Path) -> None:
     journal.check()
     with pytest.raises(TopologyError, match=r"^computation 'it' is on a cycle now"):
         RunJournal(folder, graph(cycle=True), pinned).check()
+
+
+def in_order(it: Obedient) -> Graph:
+    topology = ms.Topology("beginning")
+    topology.compute("it", it).reads(inject(topology))
+    return compile_topology(topology)
+
+
+def test_an_order_that_is_given_up_while_records_wait_is_refused_at_the_start(tmp_path: Path) -> None:
+    waits = Ledger(reports={"it": {0: BucketReport(Minima(), 0, 0), 3: BucketReport(Minima(), 1, 1, waiting=1_200)}})
+    with pytest.raises(
+        TopologyError, match=r"^computation 'it' has no order = ms.Order.EVENT_TIME any more, and 1,200 of its records wait"
+    ):
+        check_order(in_order(Obedient()), waits)
+    check_order(in_order(InOrder()), waits)
+    check_order(in_order(Obedient()), ledger())
+    folder, pinned = Folder(tmp_path), Pinned("beginning", "id", str(tmp_path), buckets=4, lanes=1)
+    folder.open()
+    journal = RunJournal(folder, in_order(InOrder()), pinned)
+    claimed = journal.claim(ms.Timestamp(1))
+    assert journal.commits.create(
+        Commit(2, "2", claimed.id, 1, ms.Timestamp(2), summaries=[Summary(0, {"it": waits.reports["it"][3]}, {})])
+    )
+    journal.check()
+    with pytest.raises(TopologyError, match=r"^computation 'it' has no order"):
+        RunJournal(folder, in_order(Obedient()), pinned).check()

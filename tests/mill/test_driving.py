@@ -22,7 +22,7 @@ from millstream.mill.actions import Action, Fed, Moment, Settings
 from millstream.mill.beginning import first_commit, plant_of
 from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
 from millstream.mill.driving import Ended, PlannerThread
-from millstream.mill.messages import GoAway, Join, Report, Welcome, Work, encode_message
+from millstream.mill.messages import GoAway, Joining, Report, Welcome, Work, encode_message
 from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 from tests.conformance.scenes import Obedient, at, inject
@@ -123,7 +123,7 @@ def test_a_lane_joins_is_given_an_epoch_and_its_report_becomes_a_commit(house: H
     wait_until(lambda: run.header.epoch in woken, TIMEOUT)
     commit = house.commits.read(run.header.epoch)
     assert commit is not None
-    assert (commit.sources["events"].position, len(commit.took)) == (1, 1)
+    assert (commit.sources["events"].positions[""], len(commit.took)) == (1, 1)
 
 
 def test_what_becomes_due_while_it_looks_is_not_slept_over(house: House) -> None:
@@ -203,7 +203,7 @@ def test_rule_12_a_state_ahead_is_damage_only_if_nobody_has_taken_over(house: Ho
         house.planner()
     channel = connect(address, house.secret)
     house.channels.append(channel)
-    channel.send(encode_message(Join(0, 1, Checkpoint(Identity(50, "of the newer run", "1")), "here")))
+    channel.send(encode_message(Joining(0, 1, Checkpoint(Identity(50, "of the newer run", "1")), "here")))
     assert thread.ended.wait(TIMEOUT)
     assert isinstance(thread.error, Ended)
     assert thread.error.kind == kind

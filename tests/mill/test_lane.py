@@ -29,7 +29,7 @@ from millstream.mill.messages import (
     FromLane,
     Given,
     GoAway,
-    Join,
+    Joining,
     Redo,
     Report,
     Returned,
@@ -112,7 +112,7 @@ def redo_of(report: object) -> Redo:
 
 def test_an_epoch_becomes_one_synced_frame_of_productions_and_changed_rows(place: Place) -> None:
     lane = place.lane
-    assert lane.join(7, "here") == Join(0, 7, Checkpoint(), "here")
+    assert lane.join(7, "here") == Joining(0, 7, Checkpoint(), "here")
     run = place.run(2, "x", "y")
     report = lane.hear(run)
     assert isinstance(report, Report)
@@ -301,7 +301,7 @@ def talk(place: Place) -> Iterator[Talk]:
 
 
 def test_it_joins_answers_and_returns_when_it_is_sent_away(talk: Talk) -> None:
-    assert talk.hear() == Join(0, 5, Checkpoint(), "here")
+    assert talk.hear() == Joining(0, 5, Checkpoint(), "here")
     talk.channel.send(encode_message(Welcome(1, [])))
     talk.channel.send(encode_message(talk.place.run(2, "x")))
     assert isinstance(talk.hear(), Report)

@@ -46,7 +46,7 @@ def test_what_is_fed_while_an_epoch_runs_is_named_by_its_commit_and_taken_by_the
     desk.feed(2, position=2, upto=9)
     desk.report(0)
     commit = desk.commits[-1]
-    assert (commit.sources["events"].injected, commit.sources["events"].position) == (3, 2)
+    assert (commit.sources["events"].injected, commit.sources["events"].positions[""]) == (3, 2)
     assert sum(len(offsets) for offsets in commit.took.values()) == 1
     assert [given.part.records for given in desk.last(0, Work).given] == [2]
     assert desk.planner.ledger.low_watermarks["it"].input < at(9)
@@ -64,7 +64,7 @@ def test_an_epoch_that_is_aborted_leaves_what_was_fed() -> None:
     assert desk.commits == []
     while not desk.planner.idle:
         desk.report(0)
-    assert desk.planner.ledger.sources["events"].position == 2
+    assert desk.planner.ledger.sources["events"].positions[""] == 2
     assert sum(len(offsets) for commit in desk.commits for offsets in commit.took.values()) == 2
 
 

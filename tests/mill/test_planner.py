@@ -32,7 +32,7 @@ def test_what_comes_is_named_and_taken_by_the_very_next_epoch_and_only_by_the_la
     commit = desk.commits[-1]
     assert [(frame.segment, len(frame.parts)) for frame in commit.frames] == [("values", 1)]
     assert commit.took == {"values": [given.part.offset]}
-    assert (commit.sources["events"].injected, commit.sources["events"].position) == (3, 3)
+    assert (commit.sources["events"].injected, commit.sources["events"].positions[""]) == (3, 3)
 
 
 def test_what_an_epoch_makes_is_taken_by_the_one_after(desk: Desk) -> None:
@@ -344,7 +344,7 @@ def test_when_asked_to_stop_the_open_epoch_is_committed_and_no_other_begins(desk
 def test_what_was_fed_before_a_stop_is_named_all_the_same(desk: Desk) -> None:
     desk.act(desk.planner.on_stop(desk.now))
     desk.feed(2, position=2)
-    assert desk.planner.ledger.sources["events"].position == 2
+    assert desk.planner.ledger.sources["events"].positions[""] == 2
     assert not desk.heard(0, Work)
     again = Desk(ledger=read_again(desk))
     again.join(0)

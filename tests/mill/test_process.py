@@ -107,7 +107,7 @@ def test_what_is_fed_while_the_disk_is_waited_for_is_in_the_very_next_epoch(driv
     assert len(second.given) == 2
     driver.report(second)
     committed = [driver.hear(), driver.hear()]
-    positions = [each.commit.sources["events"].position for each in committed if isinstance(each, said.Committed)]
+    positions = [each.commit.sources["events"].positions[""] for each in committed if isinstance(each, said.Committed)]
     assert positions == [2, 3]
 
 
@@ -142,4 +142,4 @@ def test_what_asks_for_an_answer_does_not_overtake_the_commit_and_nothing_overta
     driver.report(second)
     third = driver.hear()
     assert isinstance(third, said.Committed)
-    assert third.commit.sources["events"].position == 3  # fed after the question, and so heard after it
+    assert third.commit.sources["events"].positions[""] == 3  # fed after the question, and so heard after it

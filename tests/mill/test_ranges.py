@@ -201,7 +201,7 @@ def test_what_was_read_is_taken_in_the_order_of_the_ranges_whichever_lane_read_i
 def test_no_source_waits_for_ever_behind_others(desk: Desk) -> None:
     for name in "abc":
         desk.planner.offered.add(ranges(*[3 * MB] * 5, injector=name))
-    seen = [{assigned.range.injector for assigned in desk.planner.offered.take(4 * MB, {0})} for _ in range(3)]
+    seen = [{assigned.range.injector for assigned in desk.planner.offered.take(4 * MB, {0}, {}, seconds=0.0)} for _ in range(3)]
     assert set().union(*seen) == {"a", "b", "c"}
 
 

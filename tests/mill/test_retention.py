@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.core.ledger import Commit, Ledger, Plant, Reader, Segment, Span
+from millstream.core.ledger import Commit, Ledger, LeftOut, Plant, Reader, Segment
 from millstream.core.parts import NO_LANE, Frame, Part, RowsPart
 from millstream.mill.actions import Remove, Write
 from millstream.mill.messages import TakeCheckpoint
@@ -128,9 +128,9 @@ def test_commits_are_needed_by_the_log_and_by_lanes_that_redo() -> None:
 
 def test_a_delivery_of_a_kept_stream_needs_no_commits_and_one_of_another_does() -> None:
     plant = Plant(deliveries={"kept": "a", "other": "b"})
-    ledger = Ledger(number=9, logged=8, delivered={"kept": 2, "other": 5}, plant=plant, left_out={"b": [Span(1)]})
+    ledger = Ledger(number=9, logged=8, delivered={"kept": 2, "other": 5}, plant=plant, left_out={"b": [LeftOut(1)]})
     assert needed_from(ledger) == 6
-    ledger.left_out = {"b": [Span(1, 7)]}  # it is kept by now, and the delivery is still behind with what was not
+    ledger.left_out = {"b": [LeftOut(1, 7)]}  # it is kept by now, and the delivery is still behind with what was not
     assert needed_from(ledger) == 6
     ledger.delivered["other"] = 7
     assert needed_from(ledger) == 9

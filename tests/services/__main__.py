@@ -7,24 +7,18 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tests.services.kafka import VERSION, Broker
-from tests.services.postgres import running
+from tests.services import both
+from tests.services.kafka import VERSION
 
 
 def main() -> None:
     over = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: over.set())
-    server = running()
-    try:
-        print(f'PostgreSQL: dsn="{server.dsn}"', flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            broker = Broker(Path(folder))
-            print(f'Kafka {VERSION}: servers="{broker.servers}"; Ctrl-C ends both', flush=True)
-            over.wait()
-            broker.kill()
-    finally:
-        server.remove()
+    with tempfile.TemporaryDirectory() as folder, both(Path(folder)) as (dsn, servers):
+        print(f'PostgreSQL: dsn="{dsn}"', flush=True)
+        print(f'Kafka {VERSION}: servers="{servers}"; Ctrl-C ends both', flush=True)
+        over.wait()
 
 
 if __name__ == "__main__":

@@ -164,13 +164,20 @@ class Broker:
             process.send_signal(how)
             process.wait(START_TIMEOUT)
 
-    def create_topic(self, partitions: int = 1, **config: Any) -> str:
+    def create_topic(self, partitions: int = 1, *, name: str | None = None, **config: Any) -> str:
         """A new one, by its name."""
-        name = f"topic-{uuid.uuid4().hex[:12]}"
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         self._admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(START_TIMEOUT)
         wait_until(lambda: name in self.topics(), START_TIMEOUT)
         return name
+
+    def remove_topics(self, *names: str) -> None:
+        """Those of them that are there."""
+        there = [name for name in names if name in self.topics()]
+        for future in self._admin.delete_topics(there).values() if there else ():
+            future.result(START_TIMEOUT)
+        wait_until(lambda: not self.topics() & set(there), START_TIMEOUT)
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=START_TIMEOUT).topics)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from tests.waiting import wait_until
@@ -34,8 +35,8 @@ class NotToBeHad(Exception):
 class PostgresServer:
     """One server, at one port for as long as it lives: it can be stopped in several ways, and started again."""
 
-    def __init__(self) -> None:
-        self._bin = _programs()
+    def __init__(self, *, durable: bool = False) -> None:
+        self._bin, self._durable = _programs(), durable
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
         self._user = _unprivileged()
         if self._user is not None:
@@ -66,15 +67,26 @@ class PostgresServer:
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": "",
-            "fsync": "off",  # a killed server loses nothing by it, only a machine that loses power
+            "fsync": "on" if self._durable else "off",  # a killed server loses nothing by it, only a machine that loses power
             "log_connections": "on",
             "log_statement": "ddl",
             "restart_after_crash": "on",
+            "wal_level": "logical",
+            "max_replication_slots": "40",
+            "max_wal_senders": "40",
         }
         command = [str(self._bin / "postgres"), "-D", str(self._data), *(f"-c{name}={value}" for name, value in settings.items())]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._as_user())
         wait_until(self.answers, TIMEOUT)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self.running else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def answers(self) -> bool:
         assert self._process is not None
@@ -92,6 +104,17 @@ class PostgresServer:
             self._process.send_signal(how)
             self._process.wait(TIMEOUT)
 
+    def kill(self) -> None:
+        """All of it, as when the machine dies: `start` then recovers."""
+        assert self._process is not None
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait(TIMEOUT)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, TIMEOUT)
+
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -106,9 +129,9 @@ class PostgresServer:
         return {} if self._user is None else {"user": self._user[0], "group": self._user[1], "extra_groups": []}
 
 
-def running() -> PostgresServer:
-    """A server that answers, with the role `guarded`; whoever takes it must `remove` it."""
-    server = PostgresServer()
+def running(*, durable: bool = False) -> PostgresServer:
+    """A server that answers, with the role `guarded`; whoever takes it must `remove` it. `durable` as a user's is, for timings."""
+    server = PostgresServer(durable=durable)
     try:
         server.start()
         with server.connect() as connection:

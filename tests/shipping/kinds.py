@@ -4,7 +4,6 @@ Copied under other names by the tests, with text annotations and without, and st
 classes must arrive in other processes as they are here.
 """
 
-# ruff: noqa: UP
 import enum
 import functools
 import os

@@ -247,7 +247,7 @@ def held_rows_are_always_kept() -> list[Patch]:
         if self.own is None:
             self.held.forget()
         self.own, self.finished, self.writing_back = None, False, False
-        return lane.Join(self.number, attempt, self.state, process)
+        return lane.Joining(self.number, attempt, self.state, process)
 
     return [(Lane, "join", join)]
 
@@ -261,7 +261,7 @@ def held_rows_are_kept_by_epoch() -> list[Patch]:
         if self.own is None or self.own.epoch != self.state.at.epoch:
             self.held.forget()
         self.own, self.finished, self.writing_back = None, False, False
-        return lane.Join(self.number, attempt, self.state, process)
+        return lane.Joining(self.number, attempt, self.state, process)
 
     return [(Lane, "join", join)]
 

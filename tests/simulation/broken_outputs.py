@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.core.ledger import Ledger, Span
+from millstream.core.ledger import Ledger, LeftOut
 from millstream.mill import planner, retention
 from millstream.targets import delta, files, steps
 from millstream.targets.delivery import DeliveryMachine
@@ -45,7 +45,7 @@ def kept_is_what_the_code_says_now() -> list[Patch]:
     """Of what is behind, too."""
     return [
         (Ledger, "leaves_out", lambda self, stream, epoch: stream in self.plant.unkept),
-        (Ledger, "next_left_out", lambda self, stream, after: Span(0) if stream in self.plant.unkept else None),
+        (Ledger, "next_left_out", lambda self, stream, after: LeftOut(0) if stream in self.plant.unkept else None),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.core.ledger import Commit
 from millstream.errors import LogError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.journal.errors import Missing
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import SegmentReader
@@ -124,6 +124,7 @@ class SimDelivery:
         self._missed: tuple[int, int] | None = None
         target = world.target(of)
         assert isinstance(target, SimTarget)
+        target.done = max(target.done, self._steps.position)  # whoever recorded it may have died before it was noted
         self.target = target
 
     @property

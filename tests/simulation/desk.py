@@ -12,7 +12,7 @@ from millstream.journal.leftovers import find_leftovers
 from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Inform, Look, Moment, Remove, Send, Warn, Write
-from millstream.mill.messages import Busy, Failed, Join, Report, Returned, Welcome, decode_from_lane, encode_message
+from millstream.mill.messages import Busy, Failed, Joining, Report, Returned, Welcome, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
 from tests.simulation.spark import Attempt, Connection, describe
 from tests.simulation.turns import Broken, Event
@@ -107,7 +107,7 @@ class Desk:
             connection.close_by_planner(self.world)
             return
         join = decode_from_lane(connection.to_planner.popleft())
-        assert isinstance(join, Join)
+        assert isinstance(join, Joining)
         self.sync_checkpoint(join.lane)
         epoch = join.state.at.epoch
         commit = self.run.commits.id_of(epoch) if epoch else None
@@ -210,7 +210,7 @@ class Desk:
         return actions
 
     def _hear_feeds(self) -> None:
-        while self.inbox and self.inbox[0][0].endswith(" fed"):
+        while self.inbox and self.inbox[0][0].endswith((" fed", " offered", " unread")):
             what, event = self.inbox.popleft()
             self.world.say(f"  hears {what} while it waits for the disk")
             self.act(event(self.planner, self.world.moment()))

@@ -20,8 +20,9 @@ from millstream.mill.planner import Planner
 from millstream.timestamp import HOUR
 from tests.simulation.deliveries import SimDelivery
 from tests.simulation.desk import Desk, Ended
-from tests.simulation.inputs import RangesInput, SparkInput, ValuesInput
+from tests.simulation.inputs import SparkInput
 from tests.simulation.scene import Kind
+from tests.simulation.sources import ThreadInput
 from tests.simulation.spark import Query
 from tests.simulation.turns import Event
 from tests.simulation.writer import SimWriter
@@ -77,13 +78,13 @@ class Run:
         self.fence = 0
         self.attempts = 0
         self.queries: list[Query] = []
-        self.values: list[ValuesInput] = []
-        self.ranges: list[RangesInput] = []
+        self.threads: list[ThreadInput] = []
         self.inputs: list[SparkInput] = []
         self.deliveries: list[SimDelivery] = []
         self.writer: SimWriter | None = None
         self.settings = settings_of(world)
         self._stop_said = self._close_said = self._calmly = False
+        self.fell_back_under_it = False  # the query of another run, to a state of before this one
 
     @property
     def desk(self) -> Desk:
@@ -121,7 +122,7 @@ class Run:
         yield from self.desk.events()
         for query in self.queries:
             yield from query.events()
-        for source in (*self.values, *self.ranges, *self.inputs):
+        for source in (*self.threads, *self.inputs):
             yield from source.events()
         for delivery in self.deliveries:
             yield from delivery.events()
@@ -147,7 +148,7 @@ class Run:
         return (
             f"run {self.number} {self.state} program {self.program}, epoch {planner.ledger.number}, backlog {planner.backlog.records}, "
             f"open {opened}, seats {seats}, idle {planner.idle}, drained {planner.drained}, sources "
-            f"{ {n: (s.position, s.batch, s.finished) for n, s in planner.pending.sources.items()} }, "
+            f"{ {n: (s.positions, s.batch, s.finished) for n, s in planner.pending.sources.items()} }, "
             f"writer {self.writer and self.writer.describe()}, deliveries {deliveries}, ends {self.ends_are_complete}, "
             f"stopping {self._stop_said} closing {self._close_said}, lw {planner.ledger.low_watermarks}"
         )
@@ -219,14 +220,14 @@ class Run:
                 continue
             if name in world.inputs:
                 self.inputs.append(SparkInput(world, self, world.inputs[name]))
-            elif name in world.ranged:
-                self.ranges.append(RangesInput(world, self, name))
             else:
-                self.values.append(ValuesInput(world, self, name))
+                self.threads.append(ThreadInput(world, self, world.sources[name]))
         self.deliveries = [SimDelivery(world, self, each) for each in world.scene.deliveries(self.program, Kind.FUNCTION)]
         self.writer = SimWriter(world, self)
 
     def told_of(self, commit: Commit) -> None:
+        for thread in self.threads:
+            thread.notify(commit)
         for delivery in self.deliveries:
             delivery.notify(commit)
         if self.writer is not None:
@@ -246,7 +247,8 @@ class Run:
     def _closed(self) -> None:
         if not self.planner._over:
             return
-        self.world.clean = self.fence if self._calmly and self.fence == self.world.oracle.ledger.fence else None
+        calmly = self._calmly and not self.fell_back_under_it
+        self.world.clean = self.fence if calmly and self.fence == self.world.oracle.ledger.fence else None
         self.end(None)
 
     @property

@@ -1,26 +1,21 @@
-"""Sources: values that the driver takes by position, ranges that lanes read, and queries of Spark's that leave a note for each batch."""
+"""Sources that Spark reads: queries that leave a note for each batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from millstream.core.codec import encode_value
-from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
-from millstream.core.parts import NO_LANE, Columns, Slice
+from millstream.core.parts import NO_LANE, Columns
 from millstream.core.route import Dealer
 from millstream.journal.errors import Missing
 from millstream.journal.leftovers import is_taken
-from millstream.journal.names import NOTED, VALUES, ByTask, ByThread, prefix_of
+from millstream.journal.names import NOTED, ByTask, ByThread, prefix_of
 from millstream.journal.notes import Note
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill import noted
 from millstream.mill.actions import Fed
-from millstream.mill.lane import ReadRange
-from millstream.mill.messages import Range
 from millstream.timestamp import Timestamp
 from tests.simulation.scene import Entry
 from tests.simulation.turns import Event
@@ -41,97 +36,9 @@ def columns_of(entries: Sequence[tuple[int, Entry]]) -> Columns:
     )
 
 
-def marks_of(entries: Sequence[tuple[int, Entry]]) -> dict[str, Timestamp]:
+def complete_upto(entries: Sequence[tuple[int, Entry]]) -> Timestamp | None:
     found = [entry.complete for _, entry in entries if entry.complete is not None]
-    return {"": Timestamp(max(found))} if found else {}
-
-
-class ValuesInput:
-    """Values by a thread of the driver: what no commit has is asked for again by the next run."""
-
-    def __init__(self, world: World, run: Run, name: str) -> None:
-        self.world, self.run, self.name = world, run, name
-        known = run.planner.ledger.sources.get(name)
-        self.position = 0 if known is None else known.position
-        self._dealer = Dealer(run.graph, Lanes(world.sizes.buckets, world.sizes.lanes))
-        self._writer = SegmentWriter(world.disk, prefix_of(ByThread(VALUES, run.fence)), world.unique)
-        self._segments: list[str] = []
-        self._ended = False
-
-    def events(self) -> Iterator[Event]:
-        planner = self.run.planner
-        if not self._ended and not self.run.stopping and planner.has_room:
-            name = f"run {self.run.number} takes values of {self.name} from {self.position}"
-            yield Event(1.0, name, ("values", self.run.number, self.name), self.run.process, lambda: self.run.guarded(self._take))
-
-    def _take(self) -> None:
-        entries = self.world.scene.sources[self.name]
-        some = list(enumerate(entries))[self.position : self.position + self.world.rng.choice((1, 2, 4, 9))]
-        if not some:
-            self._ended = True
-            self.run.desk.feed(Fed(self.name, [], {}, position=self.position, finished=True))
-            return
-        columns = columns_of(some)
-        dealt = self._dealer.deal(self.name, self.name, 0, columns, lane=NO_LANE)
-        frames = [self._writer.append(dealt, lane=NO_LANE)] if dealt else []
-        if frames:
-            self._segments = [frames[0].segment]
-        self.position += len(some)
-        self.run.desk.feed(Fed(self.name, frames, marks_of(some), len(columns), 0, self.position, open_segments=self._segments))
-
-
-class RangesInput:
-    """Ranges that lanes read: offered some ahead of what commits say is read, and again by the next run from there."""
-
-    def __init__(self, world: World, run: Run, name: str) -> None:
-        self.world, self.run, self.name = world, run, name
-        self._offered = self._read
-        self._ended = False
-
-    @property
-    def _read(self) -> int:
-        known = self.run.planner.ledger.sources.get(self.name)
-        return 0 if known is None else known.positions.get("entry", 0)
-
-    def events(self) -> Iterator[Event]:
-        if self._ended or self.run.stopping:
-            return
-        who, name = ("ranges", self.run.number, self.name), f"run {self.run.number}"
-        count = len(self.world.scene.sources[self.name])
-        if self._offered < count:
-            yield Event(1.0, f"{name} offers ranges of {self.name}", who, self.run.process, lambda: self.run.guarded(self._offer))
-        elif self._read == count:
-            yield Event(1.0, f"{name} has read all of {self.name}", who, self.run.process, lambda: self.run.guarded(self._end))
-
-    def _offer(self) -> None:
-        rng, count, ranges = self.world.rng, len(self.world.scene.sources[self.name]), list[Range]()
-        while self._offered < count and len(ranges) < 3:
-            end = min(count, self._offered + rng.choice((1, 2, 4, 9)))
-            size = rng.choice((1, 10, 1 << 22))
-            ranges.append(Range(self.name, rng.randrange(4), size, msgspec.msgpack.encode((self._offered, end))))
-            self._offered = end
-        self.run.desk.tell(lambda planner, at: planner.on_offered(ranges, at))
-
-    def _end(self) -> None:
-        self._ended = True
-        self.run.desk.feed(Fed(self.name, [], {}, finished=True))
-
-
-def reader_of(world: World, graph: Graph) -> ReadRange:
-    """What a lane reads of them, an entry or two at a time."""
-    dealer = Dealer(graph, Lanes(world.sizes.buckets, world.sizes.lanes))
-
-    def read(of: Range, now: Timestamp) -> Iterator[Slice]:
-        begin, end = msgspec.msgpack.decode(of.content)
-        entries = list(enumerate(world.scene.sources[of.injector]))[begin:end]
-        step = world.rng.choice((1, 2, 9))
-        for first in range(0, len(entries), step):
-            some = entries[first : first + step]
-            columns = columns_of(some)
-            dealt = dealer.deal(of.injector, of.injector, 0, columns, lane=NO_LANE)
-            yield Slice(dealt, marks_of(some), len(columns), 0, {"entry": begin + first + len(some)})
-
-    return read
+    return Timestamp(max(found)) if found else None
 
 
 class SparkInputFolder:
@@ -214,7 +121,8 @@ class SparkInput:
         self.sync_planned(batch)
         if not self.run.notes.known(name, batch):
             injected = sum(1 for _, entry in entries if entry.item is not None)
-            self.run.notes.leave(Note(name, batch, self.run.fence, frames, marks_of(entries), injected, 0))
+            complete = complete_upto(entries)
+            self.run.notes.leave(Note(name, batch, self.run.fence, frames, {} if complete is None else {"": complete}, injected, 0))
         self._ran = batch
         if world.rng.random() < 0.7 and not world.profile.lazy_notes:  # else its message is lost
             self._look()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.core.ledger import Commit, Ledger
+from millstream.core.ledger import Commit, Ledger, SourceProgress
 from millstream.core.parts import Part
 from millstream.errors import MillstreamError
 from millstream.journal.commits import Commits
 from millstream.journal.follower import Follower
 from millstream.journal.opening import open_ledger
 from millstream.journal.segments import segment_path
-from millstream.mill.messages import Join, Welcome
+from millstream.mill.messages import Joining, Welcome
 from tests.simulation.ends import Ends
 from tests.simulation.records import Records
 from tests.simulation.states import States
@@ -90,6 +90,8 @@ class Oracle:
         for name, promise in promises.items():
             if before.promises[name] < promise:
                 raise Broken(f"the promise of {name} goes back")
+        for name in commit.idle or ():
+            self._check_idle(name)
         for offsets in before.waiting.values():
             for _, part in offsets.values():
                 for name in self._readers_of(part):
@@ -99,8 +101,9 @@ class Oracle:
         for name, tally in before.tallies.items():
             if tally.late:
                 raise Broken(f"{tally.late} records were late for {name}: {tally}")
-            if tally.received != tally.applied + tally.dropped + tally.diverted + tally.dead:
-                raise Broken(f"{name} received what went nowhere: {tally}")
+            put_off = sum(report.waiting for report in before.reports.get(name, {}).values())
+            if tally.received != tally.applied + tally.dropped + tally.diverted + tally.dead + tally.unkeyed + put_off:
+                raise Broken(f"{name} received what went nowhere: {tally}, {put_off} wait for their time")
         if commit.logged is not None and commit.logged > self.world.table.versions[-1].upto:
             raise Broken(f"commit {commit.number} says that the log has {commit.logged}; it has {self.world.table.versions[-1].upto}")
         self.records.read(commit)
@@ -113,9 +116,17 @@ class Oracle:
             return {part.reader.partition(" ← ")[0]} if part.reader in readers else set()
         return {name.partition(" ← ")[0] for name, reader in readers.items() if reader.stream == part.stream and not reader.rekeyed}
 
+    def _check_idle(self, injector: str) -> None:
+        """One that is left out has nothing that nobody has read, whoever was away meanwhile."""
+        self.world.count("idle")
+        known = self.ledger.sources.get(injector, SourceProgress())
+        for partition, entries in self.world.sources[injector].partitions.items():
+            if int(known.positions.get(partition, 0)) < len(entries):
+                raise Broken(f"{injector} is left out as idle, and has something that nobody has read: {known}")
+
     # Lanes.
 
-    def welcomed(self, run: Run, join: Join, welcome: Welcome) -> None:
+    def welcomed(self, run: Run, join: Joining, welcome: Welcome) -> None:
         if self.world.clean is not None and run.fence > self.world.clean and welcome.redo:
             raise Broken(f"after a stop, lane {join.lane} has to redo {[redo.epoch for redo in welcome.redo]}")
 

@@ -68,6 +68,12 @@ class Mutant:
 
 RANGES = replace(USUAL, ranged=100, kill_driver=0.6)
 DEADLY_RANGES = replace(DEADLY, ranged=100)
+OUT_OF_REACH = replace(LANES, ranged=100, unreachable=1.5, kill_driver=0.1, takeover=0.0)
+SWEPT_OUT_OF_REACH = replace(
+    CALM, ranged=100, unreachable=3.0, kill_lane=0.3, settings=(("orphaned_after", 0.0), ("positions_every", 0.0)), sizes=(("lanes", 2),)
+)
+PARTITIONS = replace(OUT_OF_REACH, partitions=3, kill_lane=0.3, cut=0.1, give_up=0.1)
+RESTARTED = replace(PARTITIONS, kill_driver=1.0)
 FREED_AT_ONCE = replace(CALM, settings=(("free_every", 0.0),))
 FREED_AT_ONCE_BY_POWER = replace(POWER, settings=(("free_every", 0.0),))
 SWEEPING = replace(USUAL, settings=(("orphaned_after", 0.0),))
@@ -182,8 +188,24 @@ MUTANTS = [
     Mutant("-", "an epoch is due for an absent lane", broken_ends.due_for_absent_lanes, LANES),
     Mutant("-", "an abort loses its ranges", broken_ranges.an_abort_loses_its_ranges, DEADLY_RANGES),
     Mutant("-", "positions before what was read", broken_ranges.positions_before_what_was_read, DEADLY_RANGES),
-    Mutant("-", "ranges offered from the beginning", broken_ranges.offered_from_the_beginning, RANGES),
+    Mutant("-", "sources are given from the beginning", broken_ranges.given_from_the_beginning, RANGES),
     Mutant("-", "ranges in any order", broken_ranges.ranges_of_an_injector_in_any_order, RANGES),
+    Mutant("-", "what is out of reach is dropped", broken_ranges.what_is_out_of_reach_is_dropped, OUT_OF_REACH),
+    Mutant("-", "what is out of reach counts as read", broken_ranges.what_is_out_of_reach_counts_as_read, OUT_OF_REACH),
+    Mutant("-", "what comes after what is out of reach is kept", broken_ranges.what_comes_after_it_is_kept, OUT_OF_REACH),
+    Mutant("-", "batches before the pieces in front of them", broken_ranges.batches_before_the_pieces_in_front_of_them, RANGES),
+    Mutant("-", "opened before lanes have read", broken_ranges.opened_before_lanes_have_read, OUT_OF_REACH),
+    Mutant("-", "opened without what lanes have read", broken_ranges.opened_without_what_lanes_have_read, OUT_OF_REACH),
+    Mutant("-", "pieces of a commit count once", broken_ranges.pieces_of_a_commit_count_once, RANGES),
+    Mutant("-", "orphans are what lanes write to", broken_ranges.orphans_are_what_lanes_write_to, SWEPT_OUT_OF_REACH),
+    Mutant("-", "nothing holds the promise", broken_ranges.nothing_holds_the_promise, PARTITIONS),
+    Mutant("-", "only what waits holds the promise", broken_ranges.only_what_waits_holds_the_promise, PARTITIONS),
+    Mutant("-", "what an epoch reads does not hold", broken_ranges.what_an_epoch_reads_does_not_hold, PARTITIONS),
+    Mutant("-", "whoever is deaf has read all", broken_ranges.whoever_is_deaf_has_read_all, PARTITIONS),
+    Mutant("-", "a start promises before it has heard", broken_ranges.a_start_promises_before_it_has_heard, RESTARTED),
+    Mutant("-", "what was given is read", broken_ranges.what_was_given_is_read, PARTITIONS),
+    Mutant("-", "whoever is deaf is silent", broken_ranges.whoever_is_deaf_is_silent, PARTITIONS),
+    Mutant("-", "what waits is silent", broken_ranges.what_waits_is_silent, PARTITIONS),
     Mutant("-", "parts are taken twice", broken_ends.parts_taken_twice, USUAL),
     Mutant("-", "a page goes without being written", broken_ends.a_page_goes_without_being_written, LITTLE_MEMORY),
     Mutant("-", "low watermarks forget what waits", broken_ends.forget_what_waits_for_others, LANES),

@@ -81,6 +81,8 @@ class Play:
         faults = world.disk.faults
         faults.space = faults.sync = None
         faults.answer = faults.taken = False
+        for source in world.sources.values():
+            source.come_back()
         world.healed = True
         for run in world.runs:
             run.paused = False

@@ -23,8 +23,11 @@ class Profile:
     sizes: tuple[tuple[str, int], ...] = ()  # likewise
     kinds: tuple[str, ...] = ()  # of deliveries, of which there are some then
     unkept: bool | None = None  # whether there are streams that are not kept, instead of now and then
+    in_order: bool = True  # whether some computations are in the order of event time
     lazy_notes: bool = False  # Spark reads all sources, and what it says of its notes is lost
-    ranged: int = 50  # percent of the sources that Spark does not read: lanes read them
+    ranged: int = 50  # percent of the sources that Spark does not read: lanes read some of them, or all
+    partitions: int | None = None  # of each of these, instead of a drawn number
+    unreachable: float = 0.3  # that such a source is out of reach for a while
     kill_lane: float = 0.4
     hang: float = 0.03  # that an epoch takes long in a lane, or for ever
     kill_driver: float = 0.25

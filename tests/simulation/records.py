@@ -14,7 +14,8 @@ from millstream.core.parts import Columns, Part, RowsPart, decode_columns
 from millstream.journal.segments import segment_path
 from tests.core.cases import Item
 from tests.core.topologies import Note
-from tests.invariants import Entry, timers_in_order, write
+from tests.invariants import events_in_order, timers_in_order
+from tests.observed import Entry, Reached, reach, write
 from tests.simulation.scene import Seen, injected
 from tests.simulation.turns import Broken
 
@@ -47,9 +48,12 @@ class Records:
         self.seen_ids: set[tuple[str, Id]] = set()
         self.said: dict[str, Counter[Any]] = {}
         self.book: Any = {}
+        self.reached: Reached = {}
         self.expected: dict[str, list[Found]] = {}  # by reader of a probe: what it must have seen
         self.probed: dict[tuple[str, str], tuple[int, int]] = {}  # by stream and key: the last count and draw
+        self.newest: dict[tuple[str, str], int] = {}  # likewise, of what comes in order: the last time
         self.places: dict[int, list[tuple[str, Part]]] = {}  # plain parts by epoch
+        self.upto: dict[str, tuple[int, int]] = {}  # by origin of what sources gave: the last of its ids
         self._epochs_of: dict[str, list[int]] = {}
 
     def last(self, upto: int, stream: str) -> int:
@@ -74,6 +78,7 @@ class Records:
         """What the frames hold: everything that a commit names must be there, whole."""
         diary: list[tuple[Id, Entry]] = []
         for frame in commit.frames:
+            upto = dict(self.upto)  # as it was before this frame, which holds parts for several lanes
             for part in frame.parts:
                 columns = self.part(frame.segment, part)
                 if len(columns) != part.records:
@@ -84,7 +89,10 @@ class Records:
                     continue
                 self.places.setdefault(commit.number, []).append((frame.segment, part))
                 self._epochs_of.setdefault(part.stream, []).append(commit.number)
+                if part.stream in self.world.scene.sources:
+                    self._check_order(part, columns, upto)
                 self._take_records(commit, part, columns, diary)
+        self._check_positions(commit)
         entries = [entry for _, entry in sorted(diary, key=lambda each: each[0])]
         for entry in entries:
             if entry.does == "fire":
@@ -92,7 +100,28 @@ class Records:
                 if pending is None or (pending.at, pending.wall) != (entry.at, entry.wall):
                     raise Broken(f"{entry} fired in epoch {commit.number}; pending was {pending}")
             timers_in_order(self.book, [entry])
+            events_in_order(self.book, self.reached, [entry])
+            reach(self.reached, entry)
             write(self.book, entry)
+
+    def _check_order(self, part: Part, columns: Columns, upto: dict[str, tuple[int, int]]) -> None:
+        """What comes from a partition of a source comes in the order in which it is there."""
+        ids = [(part.major, minor) for minor in columns.minors]
+        if (before := upto.get(part.origin)) is not None and ids[0] <= before:
+            raise Broken(f"of {part.origin}, {ids[0]} comes after {before}")
+        self.upto[part.origin] = max(ids[-1], self.upto.get(part.origin, ids[-1]))
+
+    def _check_positions(self, commit: Commit) -> None:
+        """A position says what commits have: all before it, and nothing after it."""
+        for name in commit.sources.keys() & self.world.sources.keys():
+            source = self.world.sources[name]
+            for partition, entries in source.partitions.items():
+                position = int(self.world.oracle.ledger.sources[name].positions.get(partition, 0))
+                for number, entry in enumerate(entries):
+                    is_there = (name, (source.origin(partition), 0, number)) in self.seen_ids
+                    if entry.item is not None and is_there != (number < position):
+                        lies = "is there already" if is_there else "is not there"
+                        raise Broken(f"{name} is read up to {position} of {partition!r}, and {number} {lies}")
 
     def _take_records(self, commit: Commit, part: Part, columns: Columns, diary: list[tuple[Id, Entry]]) -> None:
         stream = part.stream
@@ -117,6 +146,10 @@ class Records:
             elif stream.endswith(".seen"):
                 seen, place = _decode_seen(value), (stream, key)
                 count, drawn = self.probed.get(place, (0, 0))
+                if self.world.scene.in_order[stream]:
+                    if seen.at < self.newest.get(place, seen.at):
+                        raise Broken(f"{stream} of key {key!r}: {seen} in epoch {commit.number} comes after {self.newest[place]}")
+                    self.newest[place] = seen.at
                 if (seen.count, seen.before) != (count + 1, drawn):
                     raise Broken(f"{stream} of key {key!r}: {seen} in epoch {commit.number} follows count {count}, draw {drawn}")
                 self.probed[place] = (0, 0) if self.world.scene.forgets[stream] and seen.number % 2 else (seen.count, seen.drawn)

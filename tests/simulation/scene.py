@@ -6,16 +6,19 @@ import copy
 import enum
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import millstream as ms
 from millstream.core.graph import Graph, compile_topology
-from tests.core.cases import KEYS, SECOND, Case, Finish, Item, Promise, Send, Step, case_of, fold
+from tests.core.cases import KEYS, SECOND, START, Case, Finish, Item, Promise, Send, Step, case_of, fold
 from tests.core.topologies import Adding, Rounds
 from tests.simulation.profile import Profile
 
 LONG_AFTER = 10**12
+QUIET = "quiet"  # an injector that says little
 
 
 class Chance:
@@ -50,13 +53,15 @@ class Counted:
 class Probe(ms.Computation[Counted]):
     """Counts the records of each key and passes on each of them. Comes and goes with the program, and does not repeat itself.
 
-    One that forgets keeps nothing of a key after a record with an odd number: its rows come and go.
+    One that forgets keeps nothing of a key after a record with an odd number: its rows come and go. One in order sees them in
+    that of event time: what waits for it is there still when it comes back.
     """
 
     seen: ms.Output[Seen]
 
-    def __init__(self, *, forgets: bool = False, poisoned: bool = False) -> None:
+    def __init__(self, *, forgets: bool = False, poisoned: bool = False, in_order: bool = False) -> None:
         self.forgets, self.poisoned = forgets, poisoned
+        self.order = ms.Order.EVENT_TIME if in_order else ms.Order.ARRIVAL
 
     def process_record(self, record: ms.Record[Item]) -> None:
         if self.poisoned and record.value.number % 3 == 1:
@@ -78,6 +83,7 @@ class ProbeAt:
     by: int
     forgets: bool = False
     poisoned: bool = False
+    in_order: bool = False
 
 
 class Kind(enum.Enum):
@@ -116,8 +122,12 @@ class Entry:
 class Scene:
     """The case, the sources by injector, and the programs in the order in which they are started. The last one has no error."""
 
-    def __init__(self, rng: random.Random, profile: Profile, *, keys: int) -> None:
-        self.case = _small(rng, keys)
+    def __init__(
+        self, rng: random.Random, profile: Profile, *, keys: int, idle_after: ms.Duration | None, quiet: ms.Duration | None = None
+    ) -> None:
+        """`quiet`: all computations of the case read one more injector, which says little, and is idle after so long."""
+        self.case, self.idle_after, self.quiet = _small(rng, keys, in_order=profile.in_order), idle_after, quiet
+        self.unheard: frozenset[str] = frozenset()  # injectors of which nobody says what is unread: they may not be idle
         self._graphs: dict[int, Graph] = {}
         self.said = {f"{name}.sums": said for name, said in fold(self.case).items()}
         self.sources = {f"in{n}": _entries(self.case, n) for n in range(self.case.injectors)}
@@ -125,7 +135,10 @@ class Scene:
         known = [ProbeAt(f"p{n}", rng.choice(streams), rng.choice((0, 0, 2, 3)), rng.random() < 0.4) for n in range(rng.randint(1, 3))]
         if keys > len(KEYS):  # rows come and go while anything comes in
             known = [replace(probe, stream=rng.choice([*self.sources]), by=0, forgets=True) for probe in known]
+        if profile.in_order:  # a probe that waits for what comes from a computation that waits, too
+            known = [replace(probe, in_order=(number + self.case.injectors) % 2 == 1) for number, probe in enumerate(known)]
         self.forgets = {f"{probe.name}.seen": probe.forgets for probe in known}
+        self.in_order = {f"{probe.name}.seen": probe.in_order for probe in known}
         kinds = tuple(map(Kind, profile.kinds)) or rng.choice(((Kind.FUNCTION,), (Kind.FUNCTION,), tuple(Kind)))
         fewest, most = bool(profile.kinds), len(kinds) + 1
         deliveries = [DeliveryOf(f"d{n}", stream_name(rng.choice(streams)), rng.choice(kinds)) for n in range(rng.randint(fewest, most))]
@@ -141,6 +154,8 @@ class Scene:
             delivered = tuple(d for d in deliveries if rng.random() < 0.8)
             self.programs.append(Program(tuple(chosen[:cut]), tuple(chosen[cut:]), delivered, _some(rng, passing)))
         self.programs.append(Program((), tuple(known), tuple(deliveries), _some(rng, passing)))
+        if quiet is not None:
+            self.sources[QUIET] = [Entry(complete=START - 60 * SECOND)]
 
     @property
     def last(self) -> int:
@@ -149,7 +164,8 @@ class Scene:
     def graph(self, program: int) -> Graph:
         graph = self._graphs.get(program)
         if graph is None:
-            graph = self._graphs[program] = build(self.case, self.programs[program])
+            idle_after = {name: self.idle_after for name in self.sources if name not in self.unheard}
+            graph = self._graphs[program] = build(self.case, self.programs[program], idle_after=idle_after, quiet=self.quiet)
         return graph
 
     def unpacked(self, program: int) -> Graph:
@@ -187,17 +203,20 @@ def stream_name(short: str) -> str:
     return short if short.startswith("in") else f"{short}.sums"
 
 
-def build(case: Case, program: Program) -> Graph:
+def build(
+    case: Case, program: Program, *, idle_after: Mapping[str, ms.Duration | None] = MappingProxyType({}), quiet: ms.Duration | None = None
+) -> Graph:
     topology = ms.Topology("simulated")
     streams: dict[str, ms.Stream[Any]] = {}
-    for number in range(case.injectors):
-        streams[f"in{number}"] = topology.inject(
-            f"in{number}",
+    silences = {f"in{number}": idle_after.get(f"in{number}") for number in range(case.injectors)}
+    for name, silence in (silences | {QUIET: quiet} if quiet is not None else silences).items():
+        streams[name] = topology.inject(
+            name,
             ms.values([], Item),
             key=lambda item: item.key,
             timestamp=lambda item: ms.Timestamp(item.at),
-            low_watermark=ms.BoundedDisorder(ms.SECOND),
-            keep=f"in{number}" not in program.unkept,
+            low_watermark=ms.BoundedDisorder(ms.SECOND, idle_after=silence),
+            keep=name not in program.unkept,
         )
     nodes: list[tuple[str, Adding]] = []
     for number, node in enumerate(case.nodes):
@@ -210,6 +229,7 @@ def build(case: Case, program: Program) -> Graph:
         reads = [_by(streams[read.stream], read.by, lambda item: item.number) for read in node.reads]
         if isinstance(it, Rounds):
             reads.append(_by(it.again, node.lap_by, lambda lap: lap.item.number))
+        reads += [streams[QUIET]] if quiet is not None else []
         topology.compute(name, it).reads(*reads, late=ms.Late.DROP)
     for probe in program.after:
         _place(topology, probe, streams)
@@ -224,16 +244,18 @@ def _nothing(step: int, records: list[Any]) -> None:
 
 def _place(topology: ms.Topology, probe: ProbeAt, streams: dict[str, ms.Stream[Any]]) -> None:
     read = _by(streams[probe.stream], probe.by, lambda item: item.number)
-    topology.compute(probe.name, Probe(forgets=probe.forgets, poisoned=probe.poisoned)).reads(read, late=ms.Late.DROP)
+    it = Probe(forgets=probe.forgets, poisoned=probe.poisoned, in_order=probe.in_order)
+    topology.compute(probe.name, it).reads(read, late=ms.Late.DROP)
 
 
 def _by(stream: ms.Stream[Any], by: int, number: Any) -> ms.Stream[Any]:
     return stream.by(lambda value: f"{number(value) % by}") if by else stream
 
 
-def _small(rng: random.Random, keys: int) -> Case:
+def _small(rng: random.Random, keys: int, *, in_order: bool) -> Case:
     case = case_of(rng)
-    case = Case(case.injectors, case.nodes[: rng.choice((1, 2, 3, 4))], case.script)
+    nodes = [replace(node, in_order=node.in_order and in_order) for node in case.nodes]
+    case = Case(case.injectors, tuple(nodes[: rng.choice((1, 2, 3, 4))]), case.script)
     return _with_keys(case, rng, keys // len(KEYS)) if keys > len(KEYS) else case
 
 
@@ -271,4 +293,4 @@ def injected(case: Case) -> Counter[tuple[str, str, int, int, int]]:
     )
 
 
-__all__ = ["LONG_AFTER", "SECOND", "Chance", "Entry", "Probe", "Program", "Scene", "Seen", "build", "injected", "stream_name"]
+__all__ = ["LONG_AFTER", "QUIET", "SECOND", "Chance", "Entry", "Probe", "Program", "Scene", "Seen", "build", "injected", "stream_name"]

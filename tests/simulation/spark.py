@@ -13,7 +13,7 @@ from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
 from millstream.mill.messages import Busy, Failed, Work, decode_to_lane, encode_message
-from tests.simulation.inputs import reader_of
+from tests.simulation.sources import reader_of
 from tests.simulation.turns import Event
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ class Query:
                 self.base -= 1
                 world.say(f"Spark falls back to batch {self.base} of lane {self.lane}")
                 world.clean = None
+                for other in world.runs:  # one that is on believes in the state that it joined with
+                    other.fell_back_under_it |= other is not self.run
                 world.count("fall back")
                 del folder.batches[self.base :]
                 folder.durable = min(folder.durable, self.base)

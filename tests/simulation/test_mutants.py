@@ -28,8 +28,17 @@ QUICK = {
     "readers by number",
     "parts are taken twice",
     "an abort loses its ranges",
-    "ranges offered from the beginning",
+    "sources are given from the beginning",
     "ranges in any order",
+    "what is out of reach is dropped",
+    "what comes after what is out of reach is kept",
+    "batches before the pieces in front of them",
+    "opened without what lanes have read",
+    "nothing holds the promise",
+    "what an epoch reads does not hold",
+    "whoever is deaf has read all",
+    "a start promises before it has heard",
+    "what was given is read",
 }
 
 

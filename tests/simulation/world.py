@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import millstream as ms
 from millstream.mill.actions import Moment
 from millstream.timestamp import Timestamp
 from tests.core.cases import START
@@ -20,7 +21,8 @@ from tests.simulation.driver import Run
 from tests.simulation.inputs import SparkInputFolder
 from tests.simulation.laws import Oracle
 from tests.simulation.profile import Profile, Sizes, drawn
-from tests.simulation.scene import Chance, DeliveryOf, Kind, Scene
+from tests.simulation.scene import QUIET, Chance, DeliveryOf, Kind, Scene
+from tests.simulation.sources import SimSource
 from tests.simulation.spark import Attempt, LaneFolder
 from tests.simulation.tables import DeltaFolder, SimTable
 from tests.simulation.turns import Event, Killed, PowerLoss
@@ -38,7 +40,10 @@ class World:
         self.counts: dict[str, int] = {}
         rng = self.rng
         self.sizes = Sizes.drawn(rng, profile)
-        self.scene = Scene(rng, self.profile, keys=self.sizes.keys)
+        beside = random.Random(f"{seed} sources")
+        idle_after = beside.choice((None, ms.MILLISECOND, ms.SECOND))
+        quiet = random.Random(f"{seed} quiet").choice((None, None, ms.MILLISECOND, ms.SECOND))
+        self.scene = Scene(rng, self.profile, keys=self.sizes.keys, idle_after=idle_after, quiet=quiet)
         self.disk = SimDisk(random.Random(rng.getrandbits(32)))
         self.disk.on_step = self._on_disk_step
         self.disk.clock = lambda: Timestamp(self.clock)
@@ -48,9 +53,11 @@ class World:
         self.lanes = [LaneFolder(n) for n in range(self.sizes.lanes)]
         self.table = SimTable(self)
         self.targets: dict[str, SimTarget | DeltaFolder | FilesFolder] = {}
-        self.inputs = {name: SparkInputFolder(name) for name in self.scene.sources if rng.random() < 0.4 or profile.lazy_notes}
-        by_lanes = random.Random(seed)
-        self.ranged = {name for name in self.scene.sources if by_lanes.randrange(100) < profile.ranged and name not in self.inputs}
+        by_spark = [name for name in self.scene.sources if name != QUIET and (rng.random() < 0.4 or profile.lazy_notes)]
+        self.inputs = {name: SparkInputFolder(name) for name in by_spark}
+        self.scene.unheard = frozenset(by_spark)
+        by_threads = [(name, entries) for name, entries in self.scene.sources.items() if name not in self.inputs]
+        self.sources = {name: SimSource(beside, profile, name, entries) for name, entries in by_threads}
         self.runs: list[Run] = []
         self.attempts: list[Attempt] = []
         self.program = 0
@@ -138,6 +145,8 @@ class World:
             yield Event(p.sync_error, "a sync will fail", ("disk",), self, self._fail_sync)
         if p.lost_answer:
             yield Event(p.lost_answer, "an answer will be lost", ("disk",), self, self._lose_answer)
+        for source in self.sources.values():
+            yield from source.events(self)
         if p.reader:
             yield Event(p.reader, "reader", ("reader",), self, self.oracle.reader_polls)
         if p.upkeep:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.ledger import Commit
-from millstream.errors import LogError, MillstreamError
+from millstream.errors import Fenced, LogError, MillstreamError
 from millstream.journal.errors import Missing
 from millstream.targets.lacking import InLog
 from millstream.targets.output import WriterOutput
@@ -96,14 +96,11 @@ class SimWriter:
             yield Event(self.world.profile.kill_writer * 0.2, f"{name} is killed", who, self.process, lambda: self.process.die("killed"))
 
     def _mine(self, act: Callable[[], None]) -> None:
-        """What it meets is said to the driver, which ends the run."""
+        """What it meets is said to the driver, which ends the run: as overtaken if it is, for only an owner blames the disk (rule 12)."""
         try:
             act()
         except (MillstreamError, OSError) as error:
-            if not self._reading_fenced():
-                self.run.end(error)
-            else:
-                self.lost()
+            self.run.end(Fenced("a newer run owns the folder; this one stops") if self._reading_fenced() else error)
 
     def _reading_fenced(self) -> bool:
         with self.world.unseen():

@@ -15,14 +15,22 @@ import millstream as ms
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit, SourceChange, SourceProgress
+from millstream.core.route import Dealer
 from millstream.errors import LogError, TopologyError
 from millstream.injector import Injection
+from millstream.journal.segments import SegmentWriter
 from millstream.mill.actions import Fed
 from millstream.mill.messages import Range
+from millstream.source import SourceContext
 from millstream.sources import files
-from millstream.sources.files import FilesThread, Looker, list_of
-from millstream.sources.reading import RangesReader
+from millstream.sources.checking import check_source
+from millstream.sources.dealing import Intake
+from millstream.sources.file_source import FileSource
+from millstream.sources.files import Looker
+from millstream.sources.pieces import PiecesReader, context_of
+from millstream.sources.thread import SourceThread
 from millstream.timestamp import Timestamp
+from tests.journal.simdisk import SimDisk
 from tests.waiting import wait_until
 
 NOW = Timestamp(1_767_312_000_000_000)
@@ -59,25 +67,47 @@ class Planner:
 
     def __init__(self, graph: Graph, inputs: Path) -> None:
         (self.injection,) = graph.injections.values()
-        self.inputs = inputs
+        self.graph, self.inputs = graph, inputs
         self.offered: deque[Range] = deque()
         self.fed: list[Fed] = []
-        self.positions: dict[str, int] = {}
+        self.positions: dict[str, int | str] = {}
         self.texts: list[str] = []
-        self._reader = RangesReader(graph, Lanes(4, 1), at_once=3)
+        self._reader = PiecesReader(graph, Lanes(4, 1), at_once=3)
 
-    def thread(self, **told: int) -> FilesThread:
-        source = SourceProgress(positions=dict(self.positions))
-        return FilesThread(self.injection, self.inputs, source, offer=self.offered.extend, feed=self.fed.append, **told)
+    def context(self, most: int = 1 << 20) -> SourceContext:
+        progress = SourceProgress(positions=dict(self.positions))
+        return context_of(self.injection, progress, folder=self.inputs / self.injection.name, max_bytes=most)
 
-    def read(self, thread: FilesThread) -> None:
+    def check(self) -> None:
+        check_source(self.injection, SourceProgress(positions=self.positions), self.inputs / self.injection.name)
+
+    def thread(self, **told: int) -> SourceThread:
+        intake = Intake(self.injection, Dealer(self.graph, Lanes(4, 1)))
+        writer = SegmentWriter(SimDisk(), "values-000001", lambda: "x")
+        return SourceThread(self.injection, self.context(**told), intake, writer, self, clock=lambda: NOW)
+
+    # The door, for the thread.
+
+    def feed(self, fed: Fed) -> None:
+        self.fed.append(fed)
+
+    def offer(self, ranges: list[Range]) -> None:
+        self.offered.extend(ranges)
+
+    def unread(self, injector: str, partitions: list[str] | None) -> None: ...
+
+    def has_room(self, timeout: float) -> bool:
+        return True
+
+    def read(self, thread: SourceThread) -> None:
         """One range, and its commit."""
-        positions: dict[str, int] = {}
-        for some in self._reader.read(self.offered.popleft(), NOW):
+        positions: dict[str, int | str] = {}
+        for some in self._reader.read(self.offered[0], NOW):
             self.texts += [value.decode() for dealt in some.dealt for value in dealt.columns.values]
             positions = some.positions or positions
+        self.offered.popleft()
         self.positions |= positions
-        change = SourceChange(positions=positions)
+        change = SourceChange(positions=positions, pieces=1)
         thread.on_commit(Commit(1, "c", "", 1, NOW, sources={self.injection.name: change}))
 
     def read_all(self, **told: int) -> None:
@@ -108,6 +138,12 @@ def words_in(texts: list[str]) -> list[str]:
 # Finding them.
 
 
+def looker_of(path: str, **told: object) -> Looker:
+    source = injection_of(path, **told).source
+    assert isinstance(source, FileSource)
+    return Looker(source, "words")
+
+
 def found(looker: Looker) -> list[str]:
     return [Path(file.path).name for file in looker.look(lambda path: False, anyway=True)]
 
@@ -120,22 +156,22 @@ def test_files_come_by_their_times_and_those_of_one_time_by_their_names(tmp_path
         write(tmp_path / "in" / name, "x", at=1_000_000_000)
     write(tmp_path / "in" / "zzz.jsonl", "first", at=999_999_999)
     write(tmp_path / "in" / "000 last.jsonl", "last", at=1_000_000_001)
-    assert found(Looker(injection_of(f"{tmp_path}/in/*.jsonl"))) == ["zzz.jsonl", *sorted(names), "000 last.jsonl"]
+    assert found(looker_of(f"{tmp_path}/in/*.jsonl")) == ["zzz.jsonl", *sorted(names), "000 last.jsonl"]
 
 
 def test_what_is_no_file_of_the_source_is_passed_over(tmp_path: Path) -> None:
     for name in ("a.jsonl", "_b.jsonl", ".c.jsonl", "d.json", "e.jsonl._COPYING_", "ä %41+[x].jsonl"):
         write(tmp_path / name, "x", at=1)
     (tmp_path / "folder.jsonl").mkdir()
-    assert found(Looker(injection_of(f"{tmp_path}/*.jsonl"))) == ["a.jsonl", "ä %41+[x].jsonl"]
-    assert found(Looker(injection_of(f"{tmp_path}/{{a,d}}.json*", format=ms.Format.JSON_LINES))) == ["a.jsonl", "d.json"]
+    assert found(looker_of(f"{tmp_path}/*.jsonl")) == ["a.jsonl", "ä %41+[x].jsonl"]
+    assert found(looker_of(f"{tmp_path}/{{a,d}}.json*", format=ms.Format.JSON_LINES)) == ["a.jsonl", "d.json"]
 
 
 def test_a_folder_that_stays_as_it_is_costs_no_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "in" / "a.jsonl", "x")
     long_ago = 1_000_000_000
     os.utime(tmp_path / "in", ns=(long_ago, long_ago))
-    looker = Looker(injection_of(f"{tmp_path}/in/*.jsonl"))
+    looker = looker_of(f"{tmp_path}/in/*.jsonl")
     assert len(looker.look(lambda path: False)) == 1
     monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("nothing has changed"))
     assert looker.look(lambda path: False) == []
@@ -155,7 +191,7 @@ def test_a_folder_that_stays_as_it_is_costs_no_listing(tmp_path: Path, monkeypat
 def test_a_source_that_cannot_be_right_is_refused(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "spark" / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(TopologyError, match=message):
-        Looker(injection_of(f"{tmp_path}/{path}"))
+        looker_of(f"{tmp_path}/{path}")
 
 
 # Offering and reading them.
@@ -229,7 +265,7 @@ def test_one_that_is_stopped_while_it_reads_a_bounded_input_has_not_ended(tmp_pa
 
 
 def test_no_more_is_offered_than_is_soon_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_OFFERED", 3)
+    monkeypatch.setattr(files, "MAX_GIVEN", 3)
     write(tmp_path / "in" / "1.jsonl", *(f"{n}" for n in range(100)))
     planner = Planner(graph_of(f"{tmp_path}/in/*.jsonl", bounded=True), tmp_path / "inputs")
     most, thread = 0, planner.thread(most=20)
@@ -267,12 +303,11 @@ def test_a_list_that_is_older_than_the_commits_is_refused(tmp_path: Path) -> Non
     write(tmp_path / "in" / "1.jsonl", "one")
     planner = Planner(graph_of(f"{tmp_path}/in/*.jsonl", bounded=True), tmp_path / "inputs")
     planner.read_all()
-    injection = planner.injection
-    list_of(tmp_path / "inputs", injection, SourceProgress(positions=planner.positions))
+    planner.check()
     for entry in (tmp_path / "inputs" / "words").iterdir():
         entry.unlink()
     with pytest.raises(LogError, match=r"inputs/words lists 0 files of injector 'words', and commits have read up to file 1: .*restore it"):
-        list_of(tmp_path / "inputs", injection, SourceProgress(positions=planner.positions))
+        planner.check()
 
 
 def test_another_format_in_the_middle_of_a_file_is_refused(tmp_path: Path) -> None:
@@ -283,11 +318,11 @@ def test_another_format_in_the_middle_of_a_file_is_refused(tmp_path: Path) -> No
     wait_until(lambda: bool(planner.offered))
     planner.read(thread)
     thread.stop()
-    other, progress = injection_of(f"{tmp_path}/in/*.jsonl", format=ms.Format.CSV), SourceProgress(positions=planner.positions)
+    planner.injection = injection_of(f"{tmp_path}/in/*.jsonl", format=ms.Format.CSV)
     with pytest.raises(LogError, match=r"in the middle of .*1.jsonl with another format, where its position means nothing"):
-        list_of(tmp_path / "inputs", other, progress)
+        planner.check()
     with pytest.raises(LogError, match=r"was read by a query of Spark's in this folder"):
-        list_of(tmp_path / "inputs", planner.injection, SourceProgress(batch=3))
+        check_source(planner.injection, SourceProgress(batch=3), tmp_path / "inputs" / "words")
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -303,8 +338,9 @@ def test_a_folder_that_goes_away_is_told(tmp_path: Path) -> None:
     write(tmp_path / "in" / "1.jsonl", "one")
     planner = Planner(graph_of(f"{tmp_path}/in/*.jsonl"), tmp_path / "inputs")
     thread = planner.thread()
+    thread.start()
+    wait_until(lambda: bool(planner.offered))
     (tmp_path / "in" / "1.jsonl").unlink()
     (tmp_path / "in").rmdir()
-    thread.start()
     thread.join(10)
     assert re.fullmatch(r"injector 'words': .*/in/\*.jsonl cannot be listed: No such file or directory", str(thread.error))

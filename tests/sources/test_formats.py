@@ -22,7 +22,9 @@ from millstream.core.graph import DEAD_LETTERS, Graph, compile_topology
 from millstream.core.lanes import Lanes
 from millstream.mill.messages import Range
 from millstream.sources import formats
-from millstream.sources.reading import FILE_BITS, PLACE_BITS, FilePiece, RangesReader, encode_pieces
+from millstream.sources.file_source import FileSource
+from millstream.sources.pieces import PiecesReader, context_of
+from millstream.sources.reading import FILE_BITS, PLACE_BITS, FilePiece, encode_pieces
 from millstream.timestamp import Timestamp
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -57,11 +59,11 @@ class Found(msgspec.Struct):
     timestamps: list[Timestamp]
     ids: list[tuple[int, int]]
     letters: list[Any]
-    positions: dict[str, int]
+    positions: dict[str, int | str]
     slices: int
 
 
-def read(reader: RangesReader, *pieces: FilePiece) -> Found:
+def read(reader: PiecesReader, *pieces: FilePiece) -> Found:
     found = Found([], [], [], [], [], {}, 0)
     for some in reader.read(Range("orders", 0, 0, encode_pieces(list(pieces))), NOW):
         found.slices += bool(some.dealt)
@@ -78,8 +80,8 @@ def read(reader: RangesReader, *pieces: FilePiece) -> Found:
     return found
 
 
-def reader_of(path: Path | str, value: Any = Order, *, at_once: int = 100, **told: Any) -> RangesReader:
-    return RangesReader(graph_of(path, value, **told), Lanes(4, 1), at_once=at_once)
+def reader_of(path: Path | str, value: Any = Order, *, at_once: int = 100, **told: Any) -> PiecesReader:
+    return PiecesReader(graph_of(path, value, **told), Lanes(4, 1), at_once=at_once)
 
 
 def whole(number: int, file: Path) -> FilePiece:
@@ -255,8 +257,10 @@ def test_large_records_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(formats, "BYTES_AT_ONCE", 1_000)
     for name, make in WHOLE.items():
         make(tmp_path / name, 100)
-        source = graph_of(tmp_path / name).injections["orders"]
-        sizes = [len(lines.texts) for lines in formats.read_records(source, str(tmp_path / name), 0, 65_536)]
+        injection = graph_of(tmp_path / name).injections["orders"]
+        assert isinstance(injection.source, FileSource)
+        records = formats.read_records(injection.source, context_of(injection), str(tmp_path / name), 0, 65_536)
+        sizes = [len(lines.texts) for lines in records]
         assert sum(sizes) == 100
         assert max(sizes) < 70, name
 

@@ -25,7 +25,7 @@ SOURCES: dict[str, Callable[[Path], ms.Source[int]]] = {
     "frame": lambda base: ms.dataframe(lambda spark: spark.range(5), int),
 }
 FED = SourceChange(positions={"file": 0, "byte": 0, "record": 0}, injected=5)
-READ = {"values": SourceChange(position=2, injected=2), "frame": SourceChange(batch=3, injected=5)}
+READ = {"values": SourceChange(positions={"": 2}, injected=2), "frame": SourceChange(batch=3, injected=5)}
 
 
 class Place:

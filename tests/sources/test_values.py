@@ -13,12 +13,16 @@ import pytest
 import millstream as ms
 from millstream.core.graph import compile_topology
 from millstream.core.lanes import Lanes
+from millstream.core.ledger import SourceProgress
 from millstream.core.parts import NO_LANE, Columns, Dealt, Frame
 from millstream.core.route import Dealer
-from millstream.injector import ValueSource
 from millstream.mill.actions import Fed
+from millstream.mill.messages import Range
+from millstream.sources import values as values_module
 from millstream.sources.dealing import Intake
-from millstream.sources.values import MAX_AHEAD, MAX_PER_SLICE, MIN_PER_SLICE, ValuesThread, slice_size
+from millstream.sources.pieces import context_of
+from millstream.sources.thread import MAX_PER_SLICE, MIN_PER_SLICE, SourceThread, slice_size
+from millstream.sources.values import MAX_AHEAD, Taker, ValuesReader
 from tests.waiting import wait_until
 
 TIMEOUT = 60.0  # seconds; a bound, never an expectation
@@ -81,30 +85,43 @@ class Harness:
         topology.compute("count", Count()).reads(stream.by(lambda c: c.page) if by else stream)
         graph = compile_topology(topology)
         injection = graph.injections["clicks"]
-        assert isinstance(injection.source, ValueSource)
         self.writer, self.fed, self.room = FakeWriter(), queue.Queue[Fed](), threading.Event()
         self.all: list[Fed] = []
         self.room.set()
-        self.thread = ValuesThread(
-            "clicks",
-            injection.source,
-            Intake(injection, Dealer(graph, Lanes(16, lanes))),
-            self.writer,
-            position=position,
-            feed=self._feed,
-            room=self.room.wait,
-            clock=lambda: NOW,
-        )
+        intake = Intake(injection, Dealer(graph, Lanes(16, lanes)))
+        context = context_of(injection, SourceProgress(positions={"": position} if position else {}))
+        self.thread = SourceThread(injection, context, intake, self.writer, self, clock=lambda: NOW)
 
-    def _feed(self, fed: Fed) -> None:
+    # The door, for the thread.
+
+    def feed(self, fed: Fed) -> None:
         self.all.append(fed)
         self.fed.put(fed)
+
+    def offer(self, ranges: list[Range]) -> None:
+        raise AssertionError("lanes read no values")
+
+    def unread(self, injector: str, partitions: list[str] | None) -> None:
+        assert partitions in (None, [], [""]), "the last while there is no room for it"
+
+    def has_room(self, timeout: float) -> bool:
+        return self.room.wait(timeout)
+
+    @property
+    def taker(self) -> Taker:
+        wait_until(lambda: self.thread._reader is not None)
+        assert isinstance(self.thread._reader, ValuesReader)
+        return self.thread._reader._taker
 
     def run(self) -> Harness:
         self.thread.start()
         self.thread.join(TIMEOUT)
         assert not self.thread.is_alive()
         return self
+
+
+def position_of(fed: Fed) -> int:
+    return int(fed.positions[""])
 
 
 def clicks(*numbers: int) -> list[Click]:
@@ -115,8 +132,8 @@ def test_all_values_are_fed_in_order_and_then_the_end() -> None:
     done = Harness(clicks(*range(20_000))).run()
     assert done.thread.error is None
     assert done.writer.numbers == list(range(20_000))
-    assert [fed.position for fed in done.all[:-1]] == sorted({fed.position for fed in done.all[:-1]}), "each brings some"
-    assert sum(fed.injected for fed in done.all) == done.all[-1].position == 20_000
+    assert [position_of(fed) for fed in done.all[:-1]] == sorted({position_of(fed) for fed in done.all[:-1]}), "each brings some"
+    assert sum(fed.injected for fed in done.all) == position_of(done.all[-1]) == 20_000
     assert max(fed.marks[""] for fed in done.all[:-1]) == ms.Timestamp(T + 19_999) - ms.SECOND
     assert [fed.finished for fed in done.all] == [None] * (len(done.all) - 1) + [True]
     assert (done.all[0].open_segments, done.all[-1].open_segments) == (["segment"], [])
@@ -130,7 +147,7 @@ def test_sparse_values_go_at_once() -> None:
     def values(taken: int) -> Iterator[Click]:
         for n in range(100):
             yield from clicks(n)
-            assert harness.fed.get(timeout=TIMEOUT).position == n + 1
+            assert position_of(harness.fed.get(timeout=TIMEOUT)) == n + 1
 
     harness = Harness(values)
     assert harness.run().thread.error is None
@@ -160,7 +177,7 @@ def test_a_restart_asks_for_what_no_commit_has() -> None:
     listed = Harness(clicks(*range(10)), position=4).run()
     assert listed.writer.numbers == list(range(4, 10))
     assert [key for columns in listed.writer.columns() for key in columns.keys] == [f"u{n % 3}" for n in range(4, 10)]
-    assert listed.all[-1].position == 10
+    assert position_of(listed.all[-1]) == 10
 
 
 def test_an_iterator_that_was_used_is_refused() -> None:
@@ -251,7 +268,8 @@ def test_a_far_future_is_always_set_aside_and_moves_nothing() -> None:
 # Silence, and too much.
 
 
-def test_a_silent_iterable_does_not_hold_up_a_stop() -> None:
+def test_a_silent_iterable_does_not_hold_up_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values_module, "TAKER_TIMEOUT", 0.01)
     silent, begun = threading.Event(), threading.Event()
 
     def values(taken: int) -> Iterator[Click]:
@@ -261,16 +279,15 @@ def test_a_silent_iterable_does_not_hold_up_a_stop() -> None:
 
     harness = Harness(values)
     harness.thread.start()
-    assert harness.fed.get(timeout=TIMEOUT).position == 1
+    assert position_of(harness.fed.get(timeout=TIMEOUT)) == 1
     assert begun.wait(TIMEOUT)
     harness.thread.stop()
     harness.thread.join(TIMEOUT)
     assert not harness.thread.is_alive()
     assert harness.thread.error is None
     assert len(harness.all) == 1, "it has not finished"
-    assert harness.thread.join_taker(0.0) == "millstream takes values of clicks"
+    assert harness.thread.left_running == "millstream takes values of clicks"
     silent.set()
-    assert harness.thread.join_taker(TIMEOUT) is None
 
 
 def test_what_it_was_given_before_it_finishes_goes_in() -> None:
@@ -291,7 +308,7 @@ def test_what_it_was_given_before_it_finishes_goes_in() -> None:
     harness.thread.join(TIMEOUT)
     assert not harness.thread.is_alive()
     silent.set()
-    assert harness.thread.position == sum(fed.injected for fed in harness.all) == 1000
+    assert position_of(harness.all[-1]) == sum(fed.injected for fed in harness.all) == 1000
     assert not any(fed.finished for fed in harness.all), "more may come, for the next run"
 
 
@@ -306,9 +323,9 @@ def test_it_is_bounded_ahead_and_a_full_backlog_does_not_hold_up_a_stop() -> Non
     harness = Harness(values)
     harness.room.clear()
     harness.thread.start()
-    taker = harness.thread._taker
+    taker = harness.taker
     wait_until(lambda: taker._full)
-    assert len(taken) == MAX_AHEAD
+    assert MAX_AHEAD <= len(taken) <= MAX_AHEAD + MIN_PER_SLICE, "a slice waits for room"
     assert harness.all == []
     harness.room.set()
     assert harness.fed.get(timeout=TIMEOUT).injected <= MIN_PER_SLICE
@@ -319,7 +336,9 @@ def test_it_is_bounded_ahead_and_a_full_backlog_does_not_hold_up_a_stop() -> Non
     taker.join(TIMEOUT)
     assert not taker.is_alive()
     in_frames = sum(fed.injected for fed in harness.all)  # more slices than one may have gone before there was no room
-    assert len(taken) <= in_frames + MAX_AHEAD + 1, "the one beyond was asked for when it was told to stop"
+    assert len(taken) <= in_frames + MAX_AHEAD + MAX_PER_SLICE + 1, (
+        "a slice that waited, and the one beyond was asked for when it was told to stop"
+    )
 
 
 def test_slices_grow_with_what_fits_into_their_time() -> None:
@@ -339,15 +358,14 @@ def test_values_that_come_with_the_end_are_not_left_behind(monkeypatch: pytest.M
         assert go_on.wait(TIMEOUT)
         yield from clicks(0)
 
-    harness = Harness(values)
-    taker, take = harness.thread._taker, harness.thread._taker.take
+    harness, take = Harness(values), Taker.take
 
-    def look_too_early(at_most: int) -> list[bytes]:
-        found = take(at_most)
+    def look_too_early(taker: Taker, at_most: int) -> list[bytes]:
+        found = take(taker, at_most)
         go_on.set()
         taker.join(TIMEOUT)
         return found
 
-    monkeypatch.setattr(taker, "take", look_too_early)
+    monkeypatch.setattr(Taker, "take", look_too_early)
     assert harness.run().writer.numbers == [0]
     assert [fed.finished for fed in harness.all] == [None, True]

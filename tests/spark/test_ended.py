@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,7 +27,8 @@ def inputs(source: Made, known: SourceProgress) -> Feeds:
         "events", source, key=lambda e: e.key, timestamp=lambda e: at(e.at), low_watermark=ms.BoundedDisorder(ms.SECOND)
     )
     topology.compute("it", Obedient()).reads(events)
-    launcher = SimpleNamespace(graph=compile_topology(topology))
+    folder = SimpleNamespace(inputs=Path("inputs"))
+    launcher = SimpleNamespace(graph=compile_topology(topology), folder=folder, options=ms.Options())
     return Feeds(
         cast(Launcher, launcher), cast(Planning, SimpleNamespace(ledger=Ledger(sources={"events": known}))), cast(Any, None), must_end=False
     )
@@ -41,7 +43,7 @@ EVENTS = [Event("a", 1), Event("a", 2), Event("a", 3)]
         (
             ms.values(EVENTS, Event),
             logging.WARNING,
-            "injector 'events' has ended after 2 values, and the 1 that it has more now are not taken",
+            "injector 'events' has ended with 2 records, and the 1 that its values have more now are not taken",
         ),
         (ms.values(EVENTS[:2], Event), logging.INFO, "injector 'events' has ended, and is asked for nothing more"),
         (ms.values(lambda taken: iter(EVENTS), Event), logging.INFO, "injector 'events' has ended, and is asked for nothing more"),
@@ -55,7 +57,7 @@ EVENTS = [Event("a", 1), Event("a", 2), Event("a", 3)]
 )
 def test_what_has_ended_is_not_read_and_that_is_said(source: Made, level: int, message: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "millstream"):
-        inputs(source, SourceProgress(finished=True, injected=2, position=2)).start()
+        inputs(source, SourceProgress(finished=True, injected=2, positions={"": 2})).start()
     ((found, said),) = [(record.levelno, record.getMessage()) for record in caplog.records]
     assert found == level
     assert said.startswith(message)

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millstream as ms
 from millstream.log.folder import Folder
+from millstream.sources import values
 from millstream.spark import feeds, run
 from millstream.spark.ending import join_all, stop_queries, wait_for
 from millstream.spark.feeds import Feeds
@@ -208,7 +209,7 @@ def test_stop_waits_for_no_source_and_no_thread_is_left_when_the_lock_goes(
     drained: Callable[..., ms.Run],
 ) -> None:
     """An iterable that is silent for ever, and a batch DataFrame that would take minutes."""
-    monkeypatch.setattr(feeds, "USER_TIMEOUT", SHORT)
+    monkeypatch.setattr(values, "TAKER_TIMEOUT", SHORT)
     mine: list[str] = []  # the threads that there are when the lock goes
     release, others = Lock.release, threading.enumerate()  # of other tests, whose iterables are silent for ever
 

@@ -272,11 +272,23 @@ def test_an_answer_that_breaks_off_is_a_java_process_that_died() -> None:
     assert explained("the mill", Py4JError("An error occurred while calling o1.x. Trace:\nno such method\n")).startswith("the mill stopped")
 
 
-def test_a_java_process_that_dies_ends_the_run(tmp_path: Path) -> None:
+KILL_JAVA = "[java.kill() for java in processes(psutil.Process(), 'java')]"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pass", KILL_JAVA),
+        (f"old = feeds.Feeds.start; feeds.Feeds.start = lambda self: ({KILL_JAVA}, old(self))", "pass"),
+    ],
+    ids=["while it runs", "while it starts"],
+)
+def test_a_java_process_that_dies_ends_the_run(tmp_path: Path, before: str, after: str) -> None:
     code = (
-        "import psutil, millstream as ms; from tests.spark.clicks import *; "
+        f"import psutil, millstream as ms; from millstream.spark import feeds; from tests.kills import processes; "
+        f"from tests.spark.clicks import *; {before}; "
         "t = ms.Topology('t'); c = Count(); t.compute('c', c).reads(inject(t, [click('a', 1)])); run = ms.start(t, at='m'); "
-        "[p.kill() for p in psutil.Process().children(recursive=True) if 'java' in p.name()]; run.wait(100); print('still there')"
+        f"{after}; run.wait(100); print('still there')"
     )
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     found = subprocess.run(

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import millstream as ms
 from millstream.log.reading import newest_records
 from millstream.testing import Driver
+from millstream.window import Windowed
 from tests.spark.clicks import NOON, click, write_lines
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -26,7 +28,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """Import an example anew, in an empty working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    names = ("readme", "sessions", "enrich", "cycle")
+    names = ("readme", "by_hand", "sessions", "enrich", "cycle")
     for name in names:
         sys.modules.pop(name, None)
     yield importlib.import_module
@@ -34,7 +36,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         sys.modules.pop(name, None)
 
 
-def delivered(path: str, value: type) -> list[ms.Record[object]]:
+def delivered(path: str, value: Any) -> list[ms.Record[object]]:
     import msgspec
     from deltalake import DeltaTable
 
@@ -65,8 +67,8 @@ def test_readme_counts_every_second_once(example: Callable[[str], ModuleType], s
     driver = Driver(readme.topology)
     driver.send(readme.queries, *queries)
     driver.advance(low_watermark=ms.to_timestamp(queries[-1].at) - 2 * ms.SECOND)
-    assert delivered("counts", int) == in_order(driver.read(readme.per_second.counts))
-    assert len(driver.read(readme.per_second.counts)) > 100
+    assert delivered("counts", Windowed[int]) == in_order(driver.read(readme.per_second.results))
+    assert len(driver.read(readme.per_second.results)) > 100
     assert run.status().computations["per-second"].timers == sum(len(driver.timers("per-second", f"q{n}")) for n in range(30)) > 0
 
 
@@ -104,8 +106,8 @@ def test_enrich_reads_two_streams_under_their_own_keys(example: Callable[[str], 
 
 def test_a_cycle_runs_and_its_low_watermark_moves(example: Callable[[str], ModuleType], started: Callable[..., ms.Run]) -> None:
     Path("queries").mkdir()
-    cycle, readme = example("cycle"), example("readme")
-    queries = [readme.Query("tea", click("", n / 2).at) for n in range(40)]
+    cycle, by_hand = example("cycle"), example("by_hand")
+    queries = [by_hand.Query("tea", click("", n / 2).at) for n in range(40)]
     run = started(cycle.topology)
     write_lines(Path("queries/1.jsonl"), queries)
     run.drain()
@@ -113,7 +115,7 @@ def test_a_cycle_runs_and_its_low_watermark_moves(example: Callable[[str], Modul
     assert status.streams["detector.usual"].records == status.streams["model.expected"].records > 0
     driver = Driver(cycle.topology)
     with driver.together():
-        driver.send(readme.queries, *queries)
+        driver.send(by_hand.queries, *queries)
         driver.advance(low_watermark=ms.to_timestamp(queries[-1].at) - 2 * ms.SECOND)
     found = [json.loads(line) for line in newest_records("mill", "model.expected", 100)]
     assert [(row["key"], row["value"]["count"]) for row in found] == [(r.key, r.value.count) for r in driver.read(cycle.model.expected)]

@@ -101,7 +101,7 @@ def test_what_is_fed_becomes_an_epoch_and_its_commit_comes_here(site: Site) -> N
     epoch = run_one(lane)
     wait_until(lambda: planner.ledger.number == epoch, TIMEOUT)
     assert site.commits == [epoch]
-    assert planner.ledger.sources["events"].position == 1
+    assert planner.ledger.sources["events"].positions[""] == 1
     assert planner.read(lambda ledger: ledger.number) == epoch
     wait_until(lambda: planner.ask(Question.IDLE) is True, TIMEOUT)
     assert planner.ask(Question.DRAINED) is False
@@ -113,9 +113,9 @@ def test_what_is_fed_becomes_an_epoch_and_its_commit_comes_here(site: Site) -> N
 def test_an_answer_comes_after_every_commit_before_it(site: Site) -> None:
     planner = site.planner()
     for position in range(1, 51):
-        planner.feed(Fed("events", [], {}, position=position))
+        planner.feed(Fed("events", [], {}, positions={"": position}))
         planner.ask(Question.NOTHING)
-        assert planner.ledger.sources["events"].position == position
+        assert planner.ledger.sources["events"].positions[""] == position
 
 
 def test_a_stop_and_a_close_end_in_a_last_commit_and_lanes_are_sent_away(site: Site) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,14 +11,13 @@ import msgspec
 import pytest
 
 import millstream as ms
-from tests.kills import Input, answers, check, expected, feeding, kill_tree, run_to_the_end, start
+from tests.kills import Input, answers, check, expected, feeding, run_to_the_end, start
 from tests.program import KAFKA, POSTGRES, TOPIC, Seen
+from tests.services.deaths import kill_in_turn
 from tests.services.kafka import Broker
 from tests.services.postgres import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3600)]
-
-LONGEST = 2.0  # seconds that all is left alone after an answer
 
 
 def in_table(server: PostgresServer) -> dict[str, list[str]]:
@@ -52,31 +49,17 @@ def text(seen: Seen, at: int) -> str:
 
 
 def kill_all_of_it(base: Path, broker: Broker, server: PostgresServer, *, each: int, seed: int, how: signal.Signals) -> None:
-    """`how` the broker goes: one that is the only one, and is killed in the millisecond after it has taken a commit, may forget to end
-    the transaction, and its readers wait from then on (tests/targets/test_kafka_faults.py has what a delivery says then)."""
-    chance, given = random.Random(seed), Input(base, seed=seed)
-    victims = ["run", "broker", "server"] * each
-    chance.shuffle(victims)
-    process: subprocess.Popen[bytes] | None = None
+    given = Input(base, seed=seed)
     with feeding(given):
-        try:
-            for victim in victims:
-                process = process or start(base)
-                answers(base, process, seconds=240)
-                time.sleep(chance.uniform(0, LONGEST))
-                if victim == "run":
-                    assert kill_tree(process) > 1, "it was there to be killed"
-                    process = None
-                elif victim == "broker":
-                    assert broker.pid is not None
-                    broker.kill(how)
-                    broker.start()
-                else:
-                    server.stop(signal.SIGQUIT)  # backends go in the middle of what they do; recovery when it starts
-                    server.start()
-        finally:
-            if process is not None:
-                kill_tree(process)
+        kill_in_turn(
+            lambda: start(base),
+            lambda process: answers(base, process, seconds=240),
+            broker,
+            server,
+            each=each,
+            chance=random.Random(seed),
+            how=how,
+        )
     run_to_the_end(base, seconds=300)
     check(base)
     want = expected(base).seen

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from millstream.core.parts import Columns
 from millstream.errors import LogError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.log.folder import Folder, Pinned, read_json, write_json
 from millstream.targets.belonging import Claim, Destination, claim, keep_destination
 from millstream.targets.checks import Ends

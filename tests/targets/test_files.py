@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import LogError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.targets.files import FilesOutput
 from millstream.targets.steps import Steps
 from millstream.targets.typed import Values

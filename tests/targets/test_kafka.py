@@ -91,7 +91,7 @@ def test_key_value_time_and_headers(kafka: Broker, transactions: bool) -> None:
 
 
 def test_none_is_a_tombstone(kafka: Broker) -> None:
-    topic = kafka.create_topic(cleanup_policy="compact")
+    topic = kafka.create_topic()  # not compacted: the end of the transaction is years younger than its records, and makes them ready for it
     sink = ms.to_kafka(topic, servers=kafka.servers).open(context(value_type=int | None))
     sink.write(ms.Step(0, 0, 1), [record("a", 1), record("a", None, 1)])
     sink.close()

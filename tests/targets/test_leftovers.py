@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.targets import leftovers
 from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput

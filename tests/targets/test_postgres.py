@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,44 @@ def test_none_deletes_the_row(schema: Schema, more: int) -> None:
     first = [row("a", 1), row("b", 2), row("c", 3), row("d", None)]
     written(target, int | None, first, [*others, row("a", None), row("b", 7), row("b", None), row("c", None), row("c", 9)])
     assert schema.rows("t", "key, value", where="key !~ 'other'") == [("c", 9)]
+
+
+@dataclass(frozen=True)
+class Account:
+    owner: str
+    balance: int | None
+
+
+@pytest.mark.parametrize("more", [0, LARGE])
+def test_changes_are_applied_to_the_table(schema: Schema, more: int) -> None:
+    """What a change leaves is the row; one that leaves nothing deletes it."""
+    change = ms.Change[Account]
+    ann, bob, eve = Account("ann", 1), Account("bob", None), Account("eve", 3)
+    others = [row(f"other {n}", change(None, ann)) for n in range(more)]
+    target = schema.target("t", mode=ms.Mode.UPSERT)
+    first = [row("a", change(None, ann)), row("b", change(None, bob)), row("c", change(None, eve)), row("d", change(eve, None))]
+    gone = [row("b", change(bob, eve)), row("b", change(eve, None)), row("c", change(eve, None)), row("c", change(None, bob))]
+    written(target, change, first, [*others, row("a", change(ann, Account("ann", 9))), *gone])
+    assert schema.rows("t", "key, owner, balance", where="key !~ 'other'") == [("a", "ann", 9), ("c", "bob", None)]
+    assert len(schema.rows("t", "key")) == 2 + more
+
+
+def test_changes_of_what_has_no_fields_and_no_change_at_all(schema: Schema) -> None:
+    written(schema.target("t", mode=ms.Mode.UPSERT), ms.Change[int] | None, [row("a", ms.Change(None, 5)), row("b", None)])
+    assert schema.rows("t", "key, value") == [("a", 5)]
+
+
+def test_appended_changes_are_rows_of_before_and_after(schema: Schema) -> None:
+    written(schema.target("t"), ms.Change[Account], [row("a", ms.Change(None, Account("ann", 1)))])
+    assert schema.rows("t", "key, before, after") == [("a", None, {"owner": "ann", "balance": 1})]
+
+
+def test_a_deletion_that_does_not_fit_is_named(schema: Schema) -> None:
+    with (
+        closing(schema.target("t", mode=ms.Mode.UPSERT).open(context(ms.Change[Account]))) as sink,
+        pytest.raises(ms.RecordError, match="the value for column 'key' does not fit"),
+    ):
+        sink.write(ms.Step(0, 0, 1), [row("a\0", ms.Change(Account("ann", 1), None))])
 
 
 def test_appended_none_is_a_row_with_nulls(schema: Schema) -> None:

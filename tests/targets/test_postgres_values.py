@@ -139,7 +139,7 @@ def test_a_value_alone_is_the_column_value(schema: Schema, number: int) -> None:
         (Inner, Inner(4), {"a": 4}),
         (Box[int], Box(5), {"content": 5}),
         (Box[list[int]], Box([5]), {"content": [5]}),
-        (Order | Inner, Inner(4), {"value": {"a": 4}}),
+        (Order | Inner, Inner(4), {"value": {"type": "Inner", "a": 4}}),
     ],
 )
 def test_what_has_fields_has_a_column_for_each(schema: Schema, kind: Any, value: Any, columns: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Both type checkers accept the examples and refuse every marked line of `wrong.py`; a mark that is not needed is an error too."""
+"""Both type checkers accept the examples and refuse every marked line of `wrong*.py`; a mark that is not needed is an error too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-FILES = [*sorted((ROOT / "examples").glob("*.py")), HERE / "library.py", HERE / "use_library.py", HERE / "wrong.py"]
+EXAMPLES = [path for path in sorted((ROOT / "examples").rglob("*.py")) if path.name != "__main__.py"]
+WRONG = sorted(HERE.glob("wrong*.py"))
+RIGHT = [path for path in sorted(HERE.glob("*.py")) if path not in WRONG and path.name != "check.py"]
+FILES = [*EXAMPLES, *RIGHT, *WRONG]
 
 
 def mypy() -> int:
@@ -34,6 +37,6 @@ def _environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    marked = sum("type: ignore" in line for line in (HERE / "wrong.py").read_text().splitlines())
+    marked = sum("type: ignore" in line for path in WRONG for line in path.read_text().splitlines())
     print(f"{len(FILES)} files, {marked} mistakes that must be refused")
     sys.exit(mypy() or pyright())

@@ -41,3 +41,45 @@ if TYPE_CHECKING:
         )
     )
     assert_type(left_cart.matches, ms.Output[dict[str, sessions.Click]])
+
+# What a source of a union carries is said by its annotation.
+Either = sessions.Click | Visit
+both: ms.Source[Either] = ms.files("both/*.jsonl", Either)
+either = topology.inject(
+    "both",
+    both,
+    key=lambda value: value.page,
+    timestamp=lambda value: ms.Timestamp(0),
+    low_watermark=ms.BoundedDisorder(ms.SECOND),
+)
+assert_type(either.by(lambda value: value.page), ms.Stream[sessions.Click | Visit])
+
+
+def words(topology: ms.Topology, name: str) -> ms.InjectedStream[str]:
+    """A helper can name what inject returns."""
+    return topology.inject(
+        name, ms.values(["a"], str), key=str, timestamp=lambda word: ms.Timestamp(0), low_watermark=ms.BoundedDisorder(ms.SECOND)
+    )
+
+
+def lengths(records: list[ms.Record[bool]]) -> None:
+    """A record of a bool is one of an int: it does not change."""
+    numbers: list[ms.Record[int]] = [*records]
+    several: list[ms.Record[int | None]] = [*numbers]
+    assert_type(several[0].value, int | None)
+
+@dataclass(frozen=True)
+class Measured:
+    sensor: str
+    measured: ms.Timestamp
+    sent: ms.Timestamp
+
+
+measured = ms.Topology("clocks").inject(
+    "measured",
+    ms.files("measured/*.jsonl", Measured),
+    key=lambda each: each.sensor,
+    timestamp=ms.OnOurClock(occurred=lambda each: each.measured, sent=lambda each: each.sent),
+    low_watermark=ms.Timeless(),
+)
+assert_type(measured.by(lambda each: each.sensor), ms.Stream[Measured])

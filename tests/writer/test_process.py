@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from millstream.core.ledger import Commit
 from millstream.core.parts import Columns, Dealt, Frame, Part
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.segments import SegmentWriter

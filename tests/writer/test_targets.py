@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 import millstream as ms
 from millstream.core.parts import Columns
 from millstream.errors import Fenced, LogError, RecordError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.targets import delta as delta_module
 from millstream.targets.delta import DeltaOutput
 from millstream.targets.files import FilesOutput

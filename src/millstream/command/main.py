@@ -12,7 +12,9 @@ import typer
 from rich.console import Console
 
 from millstream import arguments
+from millstream.command.beside import need_dashboard
 from millstream.errors import MillstreamError, RunFailed, TopologyError
+from millstream.secret import secret
 from millstream.topology import Topology
 
 app = typer.Typer(
@@ -74,6 +76,42 @@ def read(
 
     for found in newest_records(at, stream, last):
         sys.stdout.buffer.write(found + b"\n")
+
+
+@app.command()
+def dashboard(
+    at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, on or over.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8270,
+    host: Annotated[str, typer.Option(help="Another address than this machine's own needs a token.")] = "127.0.0.1",
+    token: Annotated[str | None, typer.Option(envvar="MILLSTREAM_TOKEN", help="What others must know to look.")] = None,
+    until_stdin_ends: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """A page that shows a run: records flowing, low watermarks moving; and its metrics at /metrics."""
+    need_dashboard()
+    from millstream.dashboard.server import serve
+
+    def ready(address: str) -> None:
+        err.print(f"dashboard at {address}", soft_wrap=True, highlight=False, markup=False)
+
+    serve(at, host=host, port=port, token=token, ready=ready, until_stdin_ends=until_stdin_ends)
+
+
+@app.command()
+def slots(
+    dsn_env: Annotated[str, typer.Option(metavar="NAME", help="The environment variable that has the dsn of a PostgreSQL server.")],
+    drop: Annotated[str | None, typer.Option(metavar="SLOT", help="Drop this one, with its publication: nobody reads it any more.")] = None,
+) -> None:
+    """What ms.postgres_changes has left on a PostgreSQL server, and how much WAL that holds back there."""
+    from millstream.clients.postgres_dsn import Dsn, needs_psycopg
+
+    needs_psycopg("millstream slots")
+    from millstream.clients.postgres_slots import drop_slot, list_slots
+    from millstream.command.tables import show_slots
+
+    dsn = Dsn(secret(env=dsn_env))
+    if drop is not None:
+        drop_slot(dsn, drop)
+    show_slots(list_slots(dsn), out)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from millstream import arguments
+from millstream.command.beside import beside
 from millstream.command.tables import behind
 from millstream.errors import RunFailed
 from millstream.log.status import Status
@@ -45,18 +46,21 @@ def run(
     options: Options | None = None,
     deliver_anew: Sequence[str] = (),
     progress: bool | None = None,
+    dashboard: bool = False,
 ) -> Run:
     """Run a topology until it is drained (`until=ms.DRAINED`), interrupted, or fails.
 
     Its progress is shown on a terminal; elsewhere one line says at the end what came of it. `progress=True` shows lines of
-    progress there, too, and `progress=False` shows nothing at all.
+    progress there, too, and `progress=False` shows nothing at all. `dashboard=True` serves a page that shows the run, as
+    `millstream dashboard` does, and prints its address.
     The other arguments are those of `ms.start`.
     """
     from millstream.spark.run import start
 
     if progress is not None:
         arguments.flag("run", "progress", progress)
-    return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options, deliver_anew=deliver_anew), shown=progress)
+    with beside(at) if arguments.flag("run", "dashboard", dashboard) else nullcontext():
+        return watch(lambda: start(topology, at=at, spark=spark, until=until, options=options, deliver_anew=deliver_anew), shown=progress)
 
 
 def watch(begin: Callable[[], Run], *, shown: bool | None) -> Run:

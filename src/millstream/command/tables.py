@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from millstream.log.status import Status, lag
-from millstream.timestamp import Timestamp, describe
+from millstream.timestamp import END_OF_TIME, Timestamp, describe
+
+if TYPE_CHECKING:
+    from millstream.clients.postgres_slots import ReplicationSlot
 
 
 def show(status: Status, console: Console) -> None:
@@ -29,6 +35,15 @@ def show(status: Status, console: Console) -> None:
         console.print(f"[yellow]{escape(trouble)}[/]", highlight=False)
 
 
+def show_slots(slots: Sequence[ReplicationSlot], console: Console) -> None:
+    """The replication slots of a server, one a line."""
+    table = _table("slots", "name", "WAL held back", "read")
+    for slot in slots:
+        held = "lost" if slot.lost else "none" if slot.held is None else f"{slot.held / (1 << 20):,.1f} MB"
+        table.add_row(slot.name, held, "now" if slot.active else "by nobody")
+    console.print(table if slots else "there are no slots in this database", highlight=False)
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(columns[0], no_wrap=True)
@@ -38,15 +53,18 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _injectors(status: Status) -> Table:
-    table = _table("injectors", "name", "injected", "waiting", "dead letters", "low watermark", "input")
+    table = _table("injectors", "name", "injected", "waiting", "unread", "dead letters", "low watermark", "input")
     for name, found in status.injectors.items():
-        ended = "ended" if found.finished else "open"
-        table.add_row(name, f"{found.injected:,}", f"{found.waiting:,}", f"{found.dead:,}", describe(found.low_watermark), ended)
+        input_ = "ended" if found.finished else "idle" if found.idle else "open"
+        counts = (found.injected, found.waiting, sum(found.lag.values()), found.dead)
+        table.add_row(name, *(f"{count:,}" for count in counts), _up_to(found.low_watermark, timeless=found.timeless), input_)
     return table
 
 
 def _records(status: Status) -> Table:
-    seen = ("received", "late", "dropped", "diverted", "dead", "produced")
+    seen = ["received", "late", "dropped", "diverted", "dead", "produced"]
+    if any(found.tally.unkeyed for found in status.computations.values()):
+        seen.insert(-1, "unkeyed")
     table = _table("records", "computation", *seen)
     for name, found in status.computations.items():
         table.add_row(name, *(f"{getattr(found.tally, what):,}" for what in seen))
@@ -54,17 +72,24 @@ def _records(status: Status) -> Table:
 
 
 def _computations(status: Status) -> Table:
-    table = _table("computations", "name", "keys", "timers", "timers fired", "last epoch")
+    table = _table("computations", "name", "keys", "waiting", "timers", "timers fired", "last epoch")
     for name, found in status.computations.items():
-        table.add_row(name, f"{found.keys:,}", f"{found.timers:,}", f"{found.tally.fired:,}", _epoch(found.epoch))
+        counts = (found.keys, found.waiting, found.timers, found.tally.fired)
+        table.add_row(name, *(f"{count:,}" for count in counts), _epoch(found.epoch))
     return table
 
 
 def _low_watermarks(status: Status) -> Table:
     table = _table("low watermarks, and how far they are behind the clock", "computation", "input", "behind", "output")
     for name, found in status.computations.items():
-        table.add_row(name, describe(found.low_watermark), behind(status, found.low_watermark), describe(found.output_low_watermark))
+        when = (_up_to(found.low_watermark, timeless=found.timeless), behind(status, found.low_watermark))
+        table.add_row(name, *when, _up_to(found.output_low_watermark, timeless=found.timeless))
     return table
+
+
+def _up_to(low_watermark: Timestamp, *, timeless: bool) -> str:
+    """A low watermark; a word where there is none. One that has ended is at the end of time all the same."""
+    return "timeless" if timeless and low_watermark < END_OF_TIME else describe(low_watermark)
 
 
 def behind(status: Status, low_watermark: Timestamp) -> str:
@@ -86,7 +111,7 @@ def _epoch(number: int) -> str:
 def _streams(status: Status) -> Table:
     table = _table("streams", "name", "records", "low watermark", "behind", "last epoch")
     for name, found in status.streams.items():
-        when = (describe(found.low_watermark), behind(status, found.low_watermark))
+        when = (_up_to(found.low_watermark, timeless=found.timeless), behind(status, found.low_watermark))
         table.add_row(name, f"{found.records:,}", *when, _epoch(found.epoch))
     return table
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from millstream.core.parts import Columns
+from millstream.core.parts import Columns, injector_of
 from millstream.timestamp import Timestamp
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class Packet(msgspec.Struct, frozen=True):
 
     inputs: tuple[int, ...]  # of the graph; each of them gets every record
     stream: str
-    origin: str  # of the ids: the injector, or the stream that was produced
+    origin: str  # of the ids: the injector and a place in its source, or the stream that was produced
     major: int
     columns: Columns
 
@@ -46,11 +46,16 @@ class Arrivals(msgspec.Struct):
         return f"{packet.origin}/{packet.major}/{self.minors[position]}"
 
 
+def place_of_origin(origin: str, injectors: Container[str]) -> str:
+    """Where records of an origin stand among those of the same time: what was produced comes first of all."""
+    return origin if injector_of(origin) in injectors else ""
+
+
 def gather(packets: Iterable[Packet], injectors: Container[str]) -> Arrivals:
     """Put packets together. Ids are in the order of (injector, or first of all what was produced; major; minor)."""
 
     def place(packet: Packet) -> tuple[str, int]:
-        return packet.origin if packet.origin in injectors else "", packet.major
+        return place_of_origin(packet.origin, injectors), packet.major
 
     ordered = sorted((p for p in packets if p.columns.keys), key=lambda p: (*place(p), p.columns.minors[0], p.inputs))
     if len(ordered) == 1:
@@ -86,6 +91,11 @@ def gather(packets: Iterable[Packet], injectors: Container[str]) -> Arrivals:
 
 def _ascending(timestamps: Sequence[Timestamp]) -> bool:
     return all(map(operator.le, timestamps, islice(timestamps, 1, None)))
+
+
+def has_ties(timestamps: Sequence[Timestamp]) -> bool:
+    """Whether two are of one time, where they stand in order."""
+    return any(map(operator.eq, timestamps, islice(timestamps, 1, None)))
 
 
 def _arranged(arrivals: Arrivals, order: Sequence[int]) -> Arrivals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import typing
 from collections.abc import Callable
@@ -13,7 +12,9 @@ import msgspec
 
 from millstream.computation import Computation, initial_of
 from millstream.core.types import custom_class, plain_class
+from millstream.core.unions import Shape, shape_of
 from millstream.errors import TopologyError
+from millstream.fields import has_fields
 from millstream.stream import called
 
 encode_value = msgspec.json.Encoder().encode
@@ -26,10 +27,24 @@ def value_decoder(kind: Any, *, strict: bool = True) -> Callable[[bytes | str], 
     """Decodes the JSON text of a value of type `kind`; with `strict=False`, text is taken for numbers too (CSV)."""
     settle(kind)
     refuse_custom(kind, "values of {} cannot be carried in a stream", INSTEAD_OF_CUSTOM)
+    shape = shape_of(kind, strict=strict)
+    if shape is not None:
+        return _then(msgspec.json.Decoder().decode, shape.load)
     try:
         return msgspec.json.Decoder(Any if kind is None else kind, strict=strict).decode
     except TypeError as error:
         raise TopologyError(f"values of {kind} cannot be carried in a stream: {error}") from None
+
+
+def value_encoder(kind: Any) -> Callable[[Any], bytes]:
+    """Encodes values of type `kind` as JSON text."""
+    settle(kind)
+    shape = shape_of(kind)
+    return encode_value if shape is None else _then(shape.dump, encode_value)
+
+
+def _then(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda given: second(first(given))
 
 
 class StateCodec:
@@ -40,7 +55,9 @@ class StateCodec:
         encodes, decodes = kind.encode_state is not Computation.encode_state, kind.decode_state is not Computation.decode_state
         if encodes and not decodes:
             raise TopologyError(f"{kind.__name__} has encode_state but no decode_state; define both")
-        self.encode: Callable[[Any], bytes] = computation.encode_state if encodes else encode_kept  # type: ignore[assignment]
+        self.encode: Callable[[Any], bytes] = (
+            computation.encode_state if encodes else _kept_encoder(kind.__name__, computation.state_type())  # type: ignore[assignment]
+        )
         # decode_state alone reads what an older version of the code kept.
         self.decode: Callable[[bytes], Any] = (
             computation.decode_state if decodes else _kept_decoder(kind.__name__, computation.state_type())
@@ -73,10 +90,26 @@ def refuse_custom(kind: Any, what: str, remedy: str) -> None:
 def _kept_decoder(owner: str, kind: Any) -> Callable[[bytes], Any]:
     settle(kind)
     refuse_custom(kind, f"the state of {owner} cannot be kept", f"define encode_state and decode_state, or {INSTEAD_OF_CUSTOM}")
+    shape = _kept_shape(owner, kind)
+    if shape is not None:
+        return _then(msgspec.msgpack.Decoder().decode, shape.load)
     try:
         return msgspec.msgpack.Decoder(Any if kind is None else kind).decode
     except TypeError as error:
         raise TopologyError(f"a state of {kind} cannot be kept: {error}; define encode_state and decode_state") from None
+
+
+def _kept_shape(owner: str, kind: Any) -> Shape | None:
+    settle(kind)
+    try:
+        return shape_of(kind, text_keys=False)
+    except TopologyError as error:
+        raise TopologyError(f"the state of {owner} cannot be kept: {error}; or define encode_state and decode_state") from None
+
+
+def _kept_encoder(owner: str, kind: Any) -> Callable[[Any], bytes]:
+    shape = _kept_shape(owner, kind)
+    return encode_kept if shape is None else _then(shape.dump, encode_kept)
 
 
 def settle(kind: Any) -> None:
@@ -91,7 +124,7 @@ def settle(kind: Any) -> None:
         if part in seen:
             return
         seen.add(part)
-        if isinstance(part, type) and _has_fields(part):
+        if has_fields(part):
             for owner in part.__mro__:
                 _settle_class(owner)
             for hint in typing.get_type_hints(part).values():
@@ -103,14 +136,9 @@ def settle(kind: Any) -> None:
     visit(kind)
 
 
-def _has_fields(kind: type) -> bool:
-    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct) or is_named_tuple or typing.is_typeddict(kind)
-
-
 def settle_if_known(kind: type) -> None:
     """The same for a class that no stream carries; what is not known where it is defined stays text."""
-    if _has_fields(kind):
+    if has_fields(kind):
         for owner in kind.__mro__:
             with suppress(TopologyError):
                 _settle_class(owner)

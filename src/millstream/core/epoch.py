@@ -24,7 +24,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """Where the records of a computation went: received = applied + dropped + diverted + dead."""
+    """Where the records of a computation went: received = applied + dropped + diverted + dead + unkeyed, and those that wait for
+    their time. A record that `by_each` puts under several keys is received under each."""
 
     received: int = 0
     applied: int = 0
@@ -34,17 +35,19 @@ class Tally(msgspec.Struct):
     dead: int = 0
     fired: int = 0
     produced: int = 0
+    unkeyed: int = 0  # under no key: `by_each` found none
 
     def plus(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-class BucketReport(msgspec.Struct):
+class BucketReport(msgspec.Struct, omit_defaults=True):
     """What a bucket says of a computation after an epoch; stays valid until it says something new."""
 
     minima: Minima
     rows: int
     timers: int
+    waiting: int = 0  # records that wait for their time
 
 
 class Summary(msgspec.Struct):

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from millstream.clocks import Arrival, OnOurClock, on_our_clock
 from millstream.core.codec import value_decoder
 from millstream.core.types import is_text, not_text
 from millstream.errors import MillstreamError
-from millstream.injector import BoundedDisorder, Injection
+from millstream.injector import BoundedDisorder, Explicit, Injection
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp, describe, to_timestamp, to_timestamps
 
 EARLIEST = to_timestamp(datetime.fromisoformat("1800-01-01T00:00:00+00:00"))
@@ -42,7 +43,7 @@ class Extracted(msgspec.Struct, frozen=True):
     key: str
     timestamp: Timestamp
     partition: str
-    complete: Timestamp  # up to when its partition is complete, by what this record says
+    complete: Timestamp | None  # up to when its partition is complete, by what this record says; None if it has no event time
 
 
 class Chunk(NamedTuple):
@@ -61,43 +62,43 @@ class Extractor:
         self.decode = value_decoder(injection.source.value_type, strict=strict)
         policy = injection.low_watermark
         self._disorder: Duration | None = policy.by if isinstance(policy, BoundedDisorder) else None
-        self._explicit = None if isinstance(policy, BoundedDisorder) else policy.of
+        self._explicit = policy.of if isinstance(policy, Explicit) else None
+        asks_each = self._explicit is not None or isinstance(injection.timestamp, OnOurClock) or injection.columns
+        self._by_chunk: Any = None if asks_each else injection  # its functions are no names of columns then
 
-    def extract(self, value: Any, columns: dict[str, Any], *, now: Timestamp) -> Extracted:
+    def extract(self, value: Any, columns: dict[str, Any], *, now: Timestamp, arrived: Timestamp | None = None) -> Extracted:
+        """What it says of one value. `arrived` is when it was taken in, if that is not `now`, by which the far future is judged."""
         injection = self._injection
         key = self._find("key", injection.key, value, columns)
         if not is_text(key):
             raise RefusedValue(f"its key is {not_text('key', key, 'return')}")
-        timestamp = self._moment("timestamp", injection.timestamp, value, columns)
+        timestamp = self._timestamp(value, columns, now if arrived is None else arrived)
         check_timestamp(timestamp, ahead=injection.ahead, now=now)
         partition = "" if injection.partition is None else self._find("partition", injection.partition, value, columns)
         if not is_text(partition):
             raise RefusedValue(f"its partition is {not_text('partition', partition, 'return')}")
+        complete: Timestamp | None = None
         if self._disorder is not None:
             complete = timestamp - self._disorder
-        else:
-            assert self._explicit is not None
+        elif self._explicit is not None:
             complete = self._moment("low watermark", self._explicit, value, columns)
             if now + injection.ahead < complete < END_OF_TIME:
                 raise FarFuture(f"its low watermark {describe(complete)} is far after the clock; allow it with inject(..., ahead=...)")
         return Extracted(key, timestamp, partition, complete)
 
-    def extract_all(self, values: Sequence[Any], *, now: Timestamp) -> Chunk | None:
+    def extract_all(self, values: Sequence[Any], *, now: Timestamp, arrived: Timestamp | None = None) -> Chunk | None:
         """What `extract` finds in each, as columns: the functions are mapped over the chunk and their results checked by
         column. None on any doubt: then each is to be asked for by itself, and some will be refused."""
-        injection = self._injection
-        if (
-            self._disorder is None
-            or isinstance(injection.key, str)
-            or isinstance(injection.timestamp, str)
-            or isinstance(injection.partition, str)
-        ):
+        injection = self._by_chunk
+        if injection is None:
             return None
         if not values:
             return Chunk([], [], {})
         try:
-            keys, found = list(map(injection.key, values)), list(map(injection.timestamp, values))
-            timestamps = to_timestamps(found) if set(map(type, found)) == {datetime} else found  # type: ignore[arg-type]
+            keys = list(map(injection.key, values))
+            at = injection.timestamp
+            found: list[Any] = [now if arrived is None else arrived] * len(values) if isinstance(at, Arrival) else list(map(at, values))
+            timestamps = to_timestamps(found) if set(map(type, found)) == {datetime} else found
             partitions = None if injection.partition is None else list(map(injection.partition, values))
         except Exception:
             return None  # functions are called anew then: they are functions of the value
@@ -110,6 +111,8 @@ class Extractor:
         first, last = min(stamps), max(stamps)
         if not any(int(first) in those and int(last) in those for those in believable(ahead=injection.ahead, now=now)):
             return None
+        if self._disorder is None:
+            return Chunk(keys, stamps, {})
         if partitions is None:
             return Chunk(keys, stamps, {"": last - self._disorder})
         marks: dict[str, Timestamp] = {}
@@ -117,6 +120,19 @@ class Extractor:
             if partition not in marks or at > marks[partition]:
                 marks[partition] = at
         return Chunk(keys, stamps, {partition: at - self._disorder for partition, at in marks.items()})
+
+    def _timestamp(self, value: Any, columns: dict[str, Any], arrived: Timestamp) -> Timestamp:
+        how = self._injection.timestamp
+        if isinstance(how, Arrival):
+            return arrived
+        if not isinstance(how, OnOurClock):
+            return self._moment("timestamp", how, value, columns)
+        received = arrived if how.received is None else self._moment("received", how.received, value, columns)
+        occurred, sent = (
+            as_timestamp(what, self._find(what, of, value, columns), any_clock=True)
+            for what, of in (("occurred", how.occurred), ("sent", how.sent))
+        )
+        return on_our_clock(occurred, sent=sent, received=received)
 
     def _moment(self, what: str, how: Callable[[Any], Any] | str, value: Any, columns: dict[str, Any]) -> Timestamp:
         return as_timestamp(what, self._find(what, how, value, columns))
@@ -130,10 +146,10 @@ class Extractor:
             raise RefusedValue(f"its {what} cannot be extracted: {type(error).__name__}: {error}") from error
 
 
-def as_timestamp(what: str, found: Any) -> Timestamp:
-    """A timestamp from what an extractor returned."""
+def as_timestamp(what: str, found: Any, *, any_clock: bool = False) -> Timestamp:
+    """A timestamp from what an extractor returned. One of `any_clock` may lie anywhere: a device may begin to count in 1970."""
     if found.__class__ is int:
-        if found in OTHER_UNITS:
+        if found in OTHER_UNITS and not any_clock:
             raise RefusedValue(f"its {what} is {found}; is it in seconds or milliseconds? A ms.Timestamp counts microseconds since 1970")
         if not int(START_OF_TIME) <= found <= int(END_OF_TIME):
             raise RefusedValue(f"its {what} is {found}, beyond the ends of time; a ms.Timestamp counts microseconds since 1970")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.computation import Computation
 from millstream.core.codec import INSTEAD_OF_CUSTOM, StateCodec, refuse_custom, settle
 from millstream.core.outline import Outline, OutlinedInput, OutlinedNode
+from millstream.core.unions import shape_of
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.injector import InjectedStream, Injection
-from millstream.record import DeadLetter, Errors, Late
-from millstream.stream import Change, DeadLetters, Output, Stream
-from millstream.topology import Divert, Topology
+from millstream.record import DeadLetter, Errors, Late, Order
+from millstream.stream import DeadLetters, Hop, Output, Stream
+from millstream.topology import Divert, Topology, streams_of
 
 DEAD_LETTERS = DeadLetters.name
 
@@ -35,13 +36,19 @@ class InputPlan:
     index: int
     computation: str
     stream: StreamPlan
-    changes: tuple[Change, ...]
+    changes: tuple[Hop, ...]
     nth: int = 0  # of the inputs of this computation that are this stream
+    timeless: bool = False  # the stream has no event time: no record of it is late
 
     @property
     def reader(self) -> str:
         """What the ledger knows it by."""
-        return f"{self.computation} ← {self.stream.name}" + (f" #{self.nth + 1}" if self.nth else "")
+        return f"{self.computation} ← {self.place}"
+
+    @property
+    def place(self) -> str:
+        """What it is among the inputs of its computation; has no stroke in it, for no name has."""
+        return self.stream.name + (f" #{self.nth + 1}" if self.nth else "")
 
     @property
     def rekeyed(self) -> bool:
@@ -61,6 +68,25 @@ class NodePlan:
     producers: tuple[str, ...]
     injectors: tuple[str, ...]
     on_cycle: bool
+    timed: bool = True  # something that it reads, near or far, has event time
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Of each input, its rank among records of one time: the place in `reads`, so that names decide nothing. The streams of
+        one computation have one rank, that of the first of them: what it produced stays in the order of production."""
+        first: dict[str, int] = {}
+        for place, read in enumerate(self.inputs):
+            first.setdefault(self._maker(read), place)
+        return tuple(first[self._maker(read)] for read in self.inputs)
+
+    def _maker(self, read: InputPlan) -> str:
+        stream = read.stream.name
+        return f"injector {stream}" if stream in self.injectors else f"computation {stream.rpartition('.')[0]}"
+
+    @property
+    def in_event_time(self) -> bool:
+        """Whether records wait for the low watermark."""
+        return self.computation.order is Order.EVENT_TIME
 
 
 @dataclass(frozen=True)
@@ -85,12 +111,18 @@ class Graph:
     def outline(self) -> Outline:
         """Without the user's code."""
         return Outline(
-            injectors={name: injection.low_watermark.idle_after for name, injection in self.injections.items()},
+            injectors={name: injection.idle_after for name, injection in self.injections.items()},
             nodes={name: OutlinedNode(node.producers, node.injectors) for name, node in self.nodes.items()},
-            inputs=[OutlinedInput(read.index, read.computation, read.stream.name, read.reader, read.rekeyed) for read in self.inputs],
+            inputs=[self._outlined(read) for read in self.inputs],
             deliveries={name: self.stream_of(delivery.stream).name for name, delivery in self.deliveries.items()},
             unkept=[name for name, stream in self.streams.items() if not stream.kept],
+            timeless=[name for name, injection in self.injections.items() if injection.is_timeless],
+            untimed=[name for name, node in self.nodes.items() if not node.timed],
         )
+
+    def _outlined(self, read: InputPlan) -> OutlinedInput:
+        aside = read.timeless and self.nodes[read.computation].timed
+        return OutlinedInput(read.index, read.computation, read.stream.name, read.reader, read.rekeyed, aside)
 
 
 def compile_topology(topology: Topology) -> Graph:
@@ -124,6 +156,8 @@ def compile_topology(topology: Topology) -> Graph:
         feeds[name] = (producers, injectors)
     for name, delivery in topology.deliveries.items():
         _find(topology, names, streams, delivery.stream, f"delivery {name!r}")
+    untimed = _untimed(topology, feeds)
+    inputs = [replace(read, timeless=read.stream.name in untimed.streams) for read in inputs]
     nodes = {
         name: NodePlan(
             name=name,
@@ -135,17 +169,36 @@ def compile_topology(topology: Topology) -> Graph:
             producers=tuple(dict.fromkeys(feeds[name][0])),
             injectors=tuple(dict.fromkeys(feeds[name][1])),
             on_cycle=_reaches(feeds, name, name),
+            timed=name not in untimed.computations,
         )
         for name, node in topology.nodes.items()
     }
     for carried in streams.values():
         settle(carried.value_type)
         refuse_custom(carried.value_type, f"stream {carried.name!r} cannot carry values of {{}}", INSTEAD_OF_CUSTOM)
+        _refuse_unclear(carried)
     for plan in nodes.values():
+        if plan.on_cycle and plan.in_event_time:
+            raise TopologyError(
+                f"{plan.name!r} is on a cycle and has order = ms.Order.EVENT_TIME: a record that waits for the low watermark keeps "
+                f"back the low watermark that it waits for; leave out the order, or take the computation off the cycle"
+            )
+        if plan.in_event_time and not plan.timed:
+            raise TopologyError(
+                f"{plan.name!r} has order = ms.Order.EVENT_TIME, and nothing that it reads has event time, so its records would wait "
+                f"until all input has ended; leave out the order, or inject with ms.BoundedDisorder(...) instead of ms.Timeless()"
+            )
         settle(plan.computation.state_type())
         StateCodec(plan.computation)  # refuses a state that could not be kept
     injections = {name: stream.injection for name, stream in topology.injected.items()}
     return Graph(topology.name, streams, injections, nodes, dict(topology.deliveries), tuple(inputs))
+
+
+def _refuse_unclear(stream: StreamPlan) -> None:
+    try:
+        shape_of(stream.value_type)
+    except TopologyError as error:
+        raise TopologyError(f"stream {stream.name!r}: {error}") from None
 
 
 def _streams(topology: Topology) -> dict[str, StreamPlan]:
@@ -191,6 +244,30 @@ def _name_of(injections: dict[str, Injection], nodes: dict[str, NodePlan], strea
     if isinstance(stream, DeadLetters):
         return DEAD_LETTERS
     raise TopologyError(f"{stream!r} is not a stream of this topology; place its computation with topology.compute(...)")
+
+
+class _Untimed(NamedTuple):
+    """What has no event time."""
+
+    computations: set[str]
+    streams: set[str]
+
+
+def _untimed(topology: Topology, feeds: dict[str, tuple[list[str], list[str]]]) -> _Untimed:
+    """A computation has event time if anything that it reads has, near or far, and what it produces has it too."""
+    timeless = {name for name, injected in topology.injected.items() if injected.injection.is_timeless}
+    timed = topology.injected.keys() - timeless
+    found = _behind(feeds, timeless) - _behind(feeds, timed)
+    made = {stream for name in found for stream in streams_of(name, topology.nodes[name].computation)}
+    return _Untimed(found, {*timeless, *made, *(() if timed else (DEAD_LETTERS,))})
+
+
+def _behind(feeds: dict[str, tuple[list[str], list[str]]], injectors: set[str]) -> set[str]:
+    """The computations that something of these injectors reaches."""
+    found = {name for name, (_, fed_by) in feeds.items() if not injectors.isdisjoint(fed_by)}
+    while more := {name for name, (producers, _) in feeds.items() if name not in found and not found.isdisjoint(producers)}:
+        found |= more
+    return found
 
 
 def _reaches(feeds: dict[str, tuple[list[str], list[str]]], start: str, goal: str) -> bool:

@@ -43,9 +43,8 @@ class SourceProgress(msgspec.Struct):
     injected: int = 0
     dead: int = 0
     batch: int = -1  # the newest batch taken of one that Spark reads
-    position: int = 0  # how many values were taken of one that the driver reads
     epoch: int = -1  # the last that brought a record
-    positions: dict[str, int] = {}  # how far lanes have read one, in the source's own terms
+    positions: dict[str, int | str] = {}  # how far it is read, in the source's own terms
 
     def change(self, change: SourceChange, *, number: int) -> None:
         """Take in what the commit of this number changes."""
@@ -60,8 +59,6 @@ class SourceProgress(msgspec.Struct):
             self.finished = change.finished
         if change.batch is not None:
             self.batch = change.batch
-        if change.position is not None:
-            self.position = change.position
         self.positions.update(change.positions)
 
 
@@ -74,8 +71,8 @@ class SourceChange(msgspec.Struct, omit_defaults=True):
     dead: int = 0
     finished: bool | None = None
     batch: int | None = None
-    position: int | None = None
-    positions: dict[str, int] = {}
+    positions: dict[str, int | str] = {}
+    pieces: int = 0  # that lanes have read
 
     def after(self, earlier: SourceChange | None) -> SourceChange:
         """Both, one after the other, as one."""
@@ -88,8 +85,8 @@ class SourceChange(msgspec.Struct, omit_defaults=True):
             dead=earlier.dead + self.dead,
             finished=earlier.finished if self.finished is None else self.finished,
             batch=earlier.batch if self.batch is None else self.batch,
-            position=earlier.position if self.position is None else self.position,
             positions={**earlier.positions, **self.positions},
+            pieces=earlier.pieces + self.pieces,
         )
 
 
@@ -111,7 +108,7 @@ class Reader(msgspec.Struct, array_like=True, frozen=True):
     since: int  # the first epoch whose records it gets
 
 
-class Span(msgspec.Struct, array_like=True, frozen=True):
+class LeftOut(msgspec.Struct, array_like=True, frozen=True):
     """Epochs (after, upto]; without an end, all after it."""
 
     after: int
@@ -126,6 +123,8 @@ class Plant(msgspec.Struct):
     sources: dict[str, str] = {}  # by injector, also of those that the code has no more: what it reads
     deliveries: dict[str, str] = {}  # and the stream of each
     unkept: list[str] = []  # streams that the log leaves out
+    timeless: list[str] = []  # injectors without event time
+    untimed: list[str] = []  # computations that read nothing else
     since: dict[str, int] = {}  # by delivery: of what the log leaves out it gets what comes after this epoch
     buckets: int = 16
     lanes: int = 1
@@ -148,6 +147,7 @@ class Commit(msgspec.Struct, omit_defaults=True):
     now: Timestamp
     low_watermarks: dict[str, LowWatermark] = {}
     promises: dict[str, Timestamp] = {}
+    idle: list[str] | None = None  # the injectors that are left out of low watermarks, where they are others than before
     took: dict[str, list[int]] = {}  # by segment, the offsets of the parts that this epoch took
     frames: list[Frame] = []
     summaries: list[Summary] = []
@@ -173,6 +173,7 @@ class Ledger(msgspec.Struct, dict=True):  # for what is worked out of the fields
     now: Timestamp = START_OF_TIME
     low_watermarks: dict[str, LowWatermark] = {}
     promises: dict[str, Timestamp] = {}
+    idle: list[str] = []  # injectors that are left out of low watermarks: silent, and listened to
     reports: dict[str, dict[int, BucketReport]] = {}  # by computation, then bucket
     tallies: dict[str, Tally] = {}
     produced: dict[str, int] = {}  # records of each stream that computations produce
@@ -184,7 +185,7 @@ class Ledger(msgspec.Struct, dict=True):  # for what is worked out of the fields
     logged: int = 0
     delivered: dict[str, int] = {}
     plant: Plant = msgspec.field(default_factory=Plant)
-    left_out: dict[str, list[Span]] = {}  # by stream that is not kept, or was not for a while: the epochs that the log leaves out
+    left_out: dict[str, list[LeftOut]] = {}  # by stream that is not kept, or was not for a while: the epochs that the log leaves out
     first: list[int] = []  # the first commit of every fence: never removed (rule 1)
     segments: dict[str, Segment] = {}
     waiting: dict[str, dict[int, tuple[int, Part]]] = {}  # by segment and offset: the epoch that named it, and the part
@@ -203,6 +204,8 @@ class Ledger(msgspec.Struct, dict=True):  # for what is worked out of the fields
         self.number, self.id, self.fence, self.now = number, commit.id, commit.fence, commit.now
         self.low_watermarks.update(commit.low_watermarks)
         self.promises.update(commit.promises)
+        if commit.idle is not None:
+            self.idle = commit.idle
         for name, change in commit.sources.items():
             self.sources.setdefault(name, SourceProgress()).change(change, number=number)
         for name, reader in commit.readers.items():
@@ -241,16 +244,16 @@ class Ledger(msgspec.Struct, dict=True):  # for what is worked out of the fields
             spans = self.left_out.get(stream, [])
             leaves_out = bool(spans) and spans[-1].upto is None
             if stream in unkept and not leaves_out:
-                self.left_out[stream] = [*spans, Span(number)]
+                self.left_out[stream] = [*spans, LeftOut(number)]
             elif stream not in unkept and leaves_out:
-                self.left_out[stream] = [*spans[:-1], Span(spans[-1].after, number)]
+                self.left_out[stream] = [*spans[:-1], LeftOut(spans[-1].after, number)]
 
     def leaves_out(self, stream: str, epoch: int) -> bool:
         """Whether the log never has what an epoch brought of a stream."""
         spans = self.left_out.get(stream, ())
         return any(span.after < epoch and (span.upto is None or epoch <= span.upto) for span in spans)
 
-    def next_left_out(self, stream: str, after: int) -> Span | None:
+    def next_left_out(self, stream: str, after: int) -> LeftOut | None:
         """The first span that the log leaves out and that is not over with this epoch."""
         return next((span for span in self.left_out.get(stream, ()) if span.upto is None or span.upto > after), None)
 

@@ -10,11 +10,14 @@ import msgspec
 from millstream.core.arrivals import Arrivals
 from millstream.core.epoch import Header, Summary, Tally
 from millstream.core.graph import Graph
+from millstream.core.ordered import OrderedTurn
 from millstream.core.pages import Pages
 from millstream.core.parts import Columns
 from millstream.core.productions import Productions
 from millstream.core.row import Changes
+from millstream.core.timeline import Timeline
 from millstream.core.turn import Turn
+from millstream.core.waiting import Waited, WaitingRecords
 
 PositionsByKey = dict[str, list[int]]  # by key, in the order in which the keys first arrive
 
@@ -23,6 +26,7 @@ class RowsOf(Protocol):
     """The rows that a lane holds."""
 
     def rows(self, bucket: int, computation: str) -> Pages: ...
+    def waiting(self, bucket: int, computation: str) -> Timeline: ...
     def settle(self) -> Changes: ...
 
 
@@ -39,7 +43,7 @@ class Mill:
 
     def __init__(self, graph: Graph, bucket_of_key: Callable[[str], int]) -> None:
         self._bucket_of_key = bucket_of_key
-        self._turns = {name: Turn(plan) for name, plan in graph.nodes.items()}
+        self._turns = {name: OrderedTurn(plan) if plan.in_event_time else Turn(plan) for name, plan in graph.nodes.items()}
         self._rank = {name: number for number, name in enumerate(graph.nodes)}
         self._running: Turn | None = None
         self._reader_of = [read.computation for read in graph.inputs]
@@ -58,6 +62,7 @@ class Mill:
         productions = Productions()
         opened: set[str] = set()
         touched: list[tuple[Summary, dict[str, Pages]]] = []
+        waits: dict[tuple[int, str], WaitingRecords] = {}
         for bucket in sorted(work):
             summary, of_bucket = Summary(bucket, {}, {}), {}
             for name in sorted(work[bucket], key=self._rank.__getitem__):
@@ -67,15 +72,27 @@ class Mill:
                     opened.add(name)
                     turn.open(header, arrivals, productions)
                 of_key = work[bucket][name]
-                only_due = pages.due(header.low_watermarks[name].input, header.now)
-                if of_key or only_due:
+                low_watermark = header.low_watermarks[name].input
+                waited: dict[str, list[Waited]] = {}
+                if isinstance(turn, OrderedTurn):
+                    waiting = waits[bucket, name] = WaitingRecords(held.waiting(bucket, name))
+                    waited, low_watermark = waiting.take(low_watermark)
+                    turn.reach(low_watermark)
+                only_due = pages.due(low_watermark, header.now)
+                if of_key or only_due or waited:
                     self._running = turn
-                    summary.tallies[name] = _run(turn, pages, of_key, only_due)
+                    if isinstance(turn, OrderedTurn):
+                        summary.tallies[name] = _run_in_order(turn, pages, waiting, waited, of_key, only_due)
+                    else:
+                        summary.tallies[name] = _run(turn, pages, of_key, only_due)
             productions.number(bucket)
             touched.append((summary, of_bucket))
         changes = held.settle()
         for summary, of_bucket in touched:
             summary.reports = {name: pages.report() for name, pages in of_bucket.items()}
+            for name in of_bucket:
+                if (summary.bucket, name) in waits:
+                    summary.reports[name] = waits[summary.bucket, name].report(summary.reports[name])
         return Outcome(productions.columns(), [summary for summary, _ in touched], changes)
 
     @property
@@ -129,6 +146,24 @@ def _run(turn: Turn, pages: Pages, of_key: PositionsByKey, due: list[str]) -> Ta
                 after = run(key, (), before)
                 if after is not before:
                     put(key, before, after)
+    finally:
+        turn.end()
+    return turn.tally
+
+
+def _run_in_order(
+    turn: OrderedTurn, pages: Pages, waiting: WaitingRecords, waited: dict[str, list[Waited]], of_key: PositionsByKey, due: list[str]
+) -> Tally:
+    """The same for one in the order of event time: to keys comes what has waited, too, and what has to wait is put off."""
+    turn.begin()
+    try:
+        for key in (*of_key, *sorted({*waited, *due} - of_key.keys())):
+            turn.waited = waited.get(key, ())
+            before = pages.get(key)
+            after = turn.run(key, of_key.get(key, ()), before)
+            if after is not before:
+                pages.put(key, before, after)
+            waiting.add(key, turn.put_off)
     finally:
         turn.end()
     return turn.tally

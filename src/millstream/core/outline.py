@@ -15,6 +15,7 @@ class OutlinedInput(msgspec.Struct, frozen=True):
     stream: str
     reader: str  # what the ledger knows it by
     rekeyed: bool  # it has parts of its own, under other keys
+    aside: bool = False  # without event time, in a computation that has one: what comes by it keeps no low watermark back
 
 
 class OutlinedNode(msgspec.Struct, frozen=True):
@@ -32,3 +33,5 @@ class Outline(msgspec.Struct, frozen=True):
     inputs: list[OutlinedInput]
     deliveries: dict[str, str]  # → stream
     unkept: list[str]  # streams that the log leaves out
+    timeless: list[str] = []  # injectors without event time
+    untimed: list[str] = []  # computations that read nothing else, near or far

@@ -10,13 +10,15 @@ from millstream.timestamp import END_OF_TIME, Timestamp
 
 RECORDS_PER_PART = 65_536  # the step in which an epoch can be bounded
 BYTES_PER_PART = 8 << 20
+NO_KEY = ""  # the reason of a record that `by_each` finds no key for: it is counted, and nothing more
 
 
 class Columns(msgspec.Struct, array_like=True):
     """The content of a part: records as columns, in the order of their ids.
 
     The id of a record is (origin, major, minor): origin and major are the part's, the minor is here. `errors` says, by
-    position, why the key for a reader could not be extracted; such a record stands under the key that it had.
+    position, why the key for a reader could not be extracted; such a record stands under the key that it had. Under several
+    keys it stands several times, with one id.
     """
 
     keys: list[str] = msgspec.field(default_factory=list)
@@ -42,7 +44,7 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
     lane: int  # whose keys these are
     stream: str
     reader: str
-    origin: str  # of the ids: the injector, or the stream that was produced
+    origin: str  # of the ids: the injector and a place in its source, or the stream that was produced
     major: int  # of the ids: the epoch of a production, the batch of an injection
     records: int
     oldest: Timestamp
@@ -76,6 +78,12 @@ class Frame(msgspec.Struct, array_like=True, frozen=True):
 
 NO_LANE = -1
 
+
+def injector_of(origin: str) -> str:
+    """The injector that ids of this origin are of, if they are of one: names of injectors have no stroke in them."""
+    return origin.partition("/")[0]
+
+
 encode_columns = msgspec.msgpack.Encoder().encode
 decode_columns = msgspec.msgpack.Decoder(Columns).decode
 
@@ -104,10 +112,10 @@ class Dealt(msgspec.Struct):
 
 class Slice(msgspec.Struct):
     """Some of what a source gave, dealt: parts to be written, how many records and letters are in them, up to when each
-    partition is complete; and, with the last slice of a range, how far the source is read."""
+    partition is complete, and how far the source is read with it."""
 
     dealt: list[Dealt]
     marks: dict[str, Timestamp]
     injected: int = 0
     dead: int = 0
-    positions: dict[str, int] = {}
+    positions: dict[str, int | str] = {}

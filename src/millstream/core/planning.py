@@ -13,9 +13,12 @@ from millstream.core.lanes import Lanes
 from millstream.core.ledger import Ledger, Reader, SourceChange, SourceProgress
 from millstream.core.low_watermark import Known, LowWatermark, Mark, advance, input_of, is_idle, next_idle, promise
 from millstream.core.outline import Outline
-from millstream.core.parts import Part
+from millstream.core.parts import Part, injector_of
 from millstream.core.standing import Standing
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
+
+NOBODY: Mapping[str, Timestamp] = {}  # is listened to
+UNKNOWN = SourceProgress()  # of which no commit says anything
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -36,10 +39,11 @@ class Waiting(NamedTuple):
 class _Queue:
     """Parts of one stream for one lane and, where it has parts of its own, one reader; in the order in which they came."""
 
-    __slots__ = ("computations", "falling", "injected", "parts")
+    __slots__ = ("computations", "falling", "injected", "keeps_back", "parts", "timeless")
 
-    def __init__(self, computations: tuple[str, ...], *, injected: bool) -> None:
-        self.computations, self.injected = computations, injected
+    def __init__(self, computations: tuple[str, ...], *, keeps_back: tuple[str, ...], injected: bool, timeless: bool) -> None:
+        self.computations, self.injected, self.timeless = computations, injected, timeless
+        self.keeps_back = keeps_back  # those whose low watermark waits for what is in here
         self.parts: deque[Waiting] = deque()
         self.falling: deque[Waiting] = deque()  # those that are older than all that follow them: the first is the oldest of all
 
@@ -57,20 +61,24 @@ class _Queue:
         return taken
 
     def order(self) -> tuple[bool, int, Timestamp, str, int]:
-        """What is under way is finished before new input is let in; inputs advance side by side in event time."""
+        """What is under way is finished before new input is let in; inputs advance side by side in event time, and what has none
+        is not kept waiting by what is old."""
         head = self.parts[0]
-        return self.injected, 0 if self.injected else head.epoch, head.part.oldest, head.part.stream, head.part.lane
+        oldest = START_OF_TIME if self.timeless else head.part.oldest
+        return self.injected, 0 if self.injected else head.epoch, oldest, head.part.stream, head.part.lane
 
 
 class Backlog:
     """Parts that no commit has taken. Taking and asking cost by the streams that have some, not by how much waits."""
 
     def __init__(self, outline: Outline) -> None:
-        self._injectors = outline.injectors
+        self._injectors, self._timeless = outline.injectors, outline.timeless
         self._readers: dict[tuple[str, str], tuple[str, ...]] = {}  # by stream and reader (none: the plain ones)
+        self._kept_back: dict[tuple[str, str], tuple[str, ...]] = {}  # those among them whose low watermark waits for it
         for read in outline.inputs:
             place = (read.stream, read.reader if read.rekeyed else "")
             self._readers[place] = (*self._readers.get(place, ()), read.computation)
+            self._kept_back[place] = (*self._kept_back.get(place, ()), *(() if read.aside else (read.computation,)))
         self._queues: dict[tuple[int, str, str], _Queue] = {}  # only those that have parts
         self.records = self.size = self.parts = 0
 
@@ -82,7 +90,9 @@ class Backlog:
         place = (part.lane, part.stream, part.reader)
         queue = self._queues.get(place)
         if queue is None:
-            queue = self._queues[place] = _Queue(readers, injected=part.origin in self._injectors)
+            injector, kept_back = injector_of(part.origin), self._kept_back[part.stream, part.reader]
+            injected, timeless = injector in self._injectors, injector in self._timeless
+            queue = self._queues[place] = _Queue(readers, keeps_back=kept_back, injected=injected, timeless=timeless)
         queue.add(waiting)
         self._count(part, 1)
 
@@ -114,11 +124,11 @@ class Backlog:
             self.add(waiting)
 
     def oldest(self) -> dict[str, Timestamp]:
-        """The oldest record that waits for each computation, where any does."""
+        """The oldest record that waits for each computation and keeps it back, where any does."""
         found: dict[str, Timestamp] = {}
         for queue in self._queues.values():
             oldest = queue.falling[0].part.oldest
-            for name in queue.computations:
+            for name in queue.keeps_back:
                 if oldest < found.get(name, END_OF_TIME):
                     found[name] = oldest
         return found
@@ -126,6 +136,10 @@ class Backlog:
     def readers(self, part: Part) -> tuple[str, ...]:
         """The computations that a part is for."""
         return self._readers.get((part.stream, part.reader), ())
+
+    def keeps_back(self, part: Part) -> tuple[str, ...]:
+        """Those among them whose low watermark waits for it. A stream without event time keeps back none that has one."""
+        return self._kept_back.get((part.stream, part.reader), ())
 
     def lanes(self) -> set[int]:
         """The lanes that something waits for."""
@@ -149,6 +163,7 @@ class Plan(NamedTuple):
     promises: dict[str, Timestamp]
     taken: list[Waiting]
     due: dict[str, list[int]]  # by computation, the buckets in which a timer may be due
+    idle: list[str] | None = None  # the injectors that are left out, where they are others than before
 
 
 def plan_epoch(
@@ -163,35 +178,47 @@ def plan_epoch(
     lanes: Lanes,
     here: Collection[int],
     always: bool = False,
+    holding: Collection[str] = (),
+    listened: Mapping[str, Timestamp] = NOBODY,
 ) -> Plan | None:
     """The next epoch; None if nothing is due.
 
     It is due when a lane that is here has records or a due timer, when the promise of an injector moves the low watermark of
-    one of its readers, or when all low watermarks have reached the end of time and no commit says so yet. What waits for a
-    lane that is away keeps the low watermarks back and makes nothing due. `always` makes an epoch due all the same.
+    one of its readers, when the silence of one moves any, or when all low watermarks have reached the end of time and no commit
+    says so yet. What waits for a lane that is away keeps the low watermarks back and makes nothing due. `always` makes an epoch
+    due all the same. The promise of an injector that is `holding` stays where it is. `listened` says when each injector that
+    somebody listens to last spoke, or could have.
     """
     now = max(ledger.now, clock)
     taken = backlog.take(limits, here)
     # Who is silent is asked by the clock that the marks are stamped with, not by the epochs': it may have been set back.
     promises = {
-        name: promised(sources.get(name), ledger.promises.get(name, START_OF_TIME), idle_after, clock)
+        name: promised(None if name in holding else sources.get(name), ledger.promises.get(name, START_OF_TIME), idle_after, clock)
         for name, idle_after in outline.injectors.items()
+        if name not in outline.timeless
     }
+    promises.update({name: _end_alone(sources.get(name), ledger.promises.get(name, START_OF_TIME)) for name in outline.timeless})
+    idle = idle_injectors(outline, sources, listened, clock=clock, holding=holding)
+    low_watermarks, last = standing.solver.solution, ledger.low_watermarks
     delivered: dict[str, Timestamp] = {}
     for waiting in taken:
-        oldest = waiting.part.oldest
+        oldest, kept_back = waiting.part.oldest, backlog.keeps_back(waiting.part)
         for name in backlog.readers(waiting.part):
-            delivered[name] = min(oldest, delivered.get(name, END_OF_TIME))
-    moved = standing.solver.solve(Known(promises, backlog.oldest(), delivered, standing.holds), ledger.low_watermarks)
-    low_watermarks, last = standing.solver.solution, ledger.low_watermarks
+            # What has no event time keeps back nobody: what is made of it may be dated with the low watermark of the code that sees it.
+            bound = oldest if name in kept_back else max(oldest, input_of(last.get(name)))
+            delivered[name] = min(bound, delivered.get(name, END_OF_TIME))
+    moved = standing.solver.solve(Known(promises, backlog.oldest(), delivered, standing.holds, idle), last)
     due = standing.due(now, lanes, here)
-    promises_moved = any(outline.nodes[name].injectors and lw.input > input_of(last.get(name)) for name, lw in moved.items())
+    other = idle if idle != ledger.idle else None
+    promises_moved = any(
+        (other is not None or outline.nodes[name].injectors) and lw.input > input_of(last.get(name)) for name, lw in moved.items()
+    )
     over = ended(low_watermarks) and bool(moved)
     if not (taken or due or promises_moved or over or always):
         return None
     busy = {**delivered, **due}
     header = Header(ledger.number + 1, now, {n: low_watermarks[n] for n in busy}, {n: input_of(last.get(n)) for n in busy})
-    return Plan(header, moved, promises, taken, due)
+    return Plan(header, moved, promises, taken, due, other)
 
 
 def ended(low_watermarks: Mapping[str, LowWatermark]) -> bool:
@@ -206,16 +233,42 @@ def promised(source: SourceProgress | None, last: Timestamp, idle_after: Duratio
     return promise(source.marks, last=last, finished=source.finished, idle_after=idle_after, now=clock)
 
 
-def next_silence(outline: Outline, sources: Mapping[str, SourceProgress], clock: Timestamp) -> Timestamp:
-    """When the silence of a partition may move a promise, though nothing comes."""
-    return min(
-        (
-            next_idle(source.marks, idle_after=outline.injectors[name], now=clock)
-            for name, source in sources.items()
-            if name in outline.injectors
-        ),
-        default=END_OF_TIME,
-    )
+def _end_alone(source: SourceProgress | None, last: Timestamp) -> Timestamp:
+    """What an injector without event time promises: that it has ended, and nothing before."""
+    return END_OF_TIME if source is not None and source.finished else last
+
+
+def idle_injectors(
+    outline: Outline,
+    sources: Mapping[str, SourceProgress],
+    listened: Mapping[str, Timestamp],
+    *,
+    clock: Timestamp,
+    holding: Collection[str] = (),
+) -> list[str]:
+    """Those that are left out of their readers' low watermarks: somebody listened, and none of their partitions spoke for so long."""
+    found = []
+    for name, idle_after in outline.injectors.items():
+        if idle_after is None or name not in listened or name in holding:
+            continue
+        source = sources.get(name, UNKNOWN)
+        heard = [listened[name], *(mark.heard for mark in source.marks.values())]
+        if not source.finished and clock - max(heard) > idle_after:
+            found.append(name)
+    return found
+
+
+def next_silence(
+    outline: Outline, sources: Mapping[str, SourceProgress], clock: Timestamp, listened: Mapping[str, Timestamp] = NOBODY
+) -> Timestamp:
+    """When the silence of a partition may move a promise, or that of an injector a low watermark, though nothing comes."""
+    moments = [END_OF_TIME]
+    for name, idle_after in outline.injectors.items():
+        marks = sources.get(name, UNKNOWN).marks
+        moments.append(next_idle(marks, idle_after=idle_after, now=clock))
+        if name in listened:
+            moments.append(next_idle({"": Mark(START_OF_TIME, listened[name])}, idle_after=idle_after, now=clock))
+    return min(moments)
 
 
 def hear(source: SourceProgress, complete: Mapping[str, Timestamp], *, clock: Timestamp, idle_after: Duration | None) -> SourceChange:
@@ -228,10 +281,13 @@ def hear(source: SourceProgress, complete: Mapping[str, Timestamp], *, clock: Ti
     return SourceChange(marks=moved, forgotten=forgotten)
 
 
-def listen_anew(sources: Mapping[str, SourceProgress], *, clock: Timestamp) -> None:
+def listen_anew(sources: Mapping[str, SourceProgress], *, clock: Timestamp, only: Collection[str] | None = None) -> None:
     """Silence counts only while somebody listened: nobody did before this moment, so every partition has spoken just now."""
     for source in sources.values():
-        source.marks = {partition: Mark(mark.complete, max(mark.heard, clock)) for partition, mark in source.marks.items()}
+        source.marks = {
+            partition: Mark(mark.complete, max(mark.heard, clock)) if only is None or partition in only else mark
+            for partition, mark in source.marks.items()
+        }
 
 
 def overlook(sources: Mapping[str, SourceProgress], took: Duration, *, clock: Timestamp) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.core.codec import encode_value, value_decoder
+from millstream.core.codec import encode_value, value_decoder, value_encoder
 from millstream.core.parts import Columns
 from millstream.core.types import GREATEST, LEAST, is_text, not_text, plain_class, reads_back
 from millstream.errors import TopologyError
@@ -91,16 +91,18 @@ class Fits:
 
     def __init__(self, kind: Any) -> None:
         self.kind, self.plain = kind, plain_class(kind)
+        self.encode: Callable[[Any], bytes] = encode_value
         try:
             self.check = reads_back(kind, value_decoder(kind))
-        except TopologyError:  # such as a union of dataclasses: nobody reads it by its type, and so there is nothing to check
+            self.encode = value_encoder(kind)
+        except TopologyError:  # such as a dataclass or a dict: nobody reads it by its type, and so there is nothing to check
             self.check = value_decoder(Any)
 
 
 def lend(own: dict[str, Any], attribute: str, made: Made, order: list[Made], fits: Fits) -> Callable[..., None]:
     """`produce` for an output of a computation whose own dictionary this is: what it needs is bound, so a call is four appends."""
     add_key, add_value, add_timestamp, add = made.keys.append, made.values.append, made.timestamps.append, order.append
-    encode, earliest, latest = encode_value, FIRST_DATE, LAST_DATE
+    encode, earliest, latest = fits.encode, FIRST_DATE, LAST_DATE
     plain, check, least, greatest = fits.plain, fits.check, LEAST, GREATEST
 
     def produce(value: Any, *, timestamp: Timestamp, key: str | None = None) -> None:

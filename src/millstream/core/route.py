@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
 from millstream.core.codec import value_decoder
 from millstream.core.graph import Graph, InputPlan
 from millstream.core.lanes import Lanes
-from millstream.core.parts import BYTES_PER_PART, RECORDS_PER_PART, Columns, Dealt
+from millstream.core.parts import BYTES_PER_PART, NO_KEY, RECORDS_PER_PART, Columns, Dealt
 from millstream.core.types import is_text, not_text
 
 
@@ -20,30 +20,44 @@ class Router:
         self.read = read
         self._decode: Callable[[bytes | str], Any] = value_decoder(read.stream.value_type) if read.rekeyed else _undecoded
 
-    def keys(self, keys: Sequence[str], values: Sequence[bytes]) -> tuple[list[str], dict[int, str]]:
-        """The key of every record for this reader; where it cannot be had, the old key and, by position, the reason."""
+    def keyed(self, columns: Columns) -> Columns:
+        """The records under the keys of this reader: one that has several stands under each. One that has none, or whose keys
+        cannot be had, stands under its own, with the reason by position."""
         if not self.read.rekeyed:
-            return list(keys), {}
-        found: list[str] = []
+            return columns
+        keys: list[str] = []
+        places: list[int] = []
         errors: dict[int, str] = {}
-        for position, (old, stored) in enumerate(zip(keys, values, strict=True)):
+        for place, (own, stored) in enumerate(zip(columns.keys, columns.values, strict=True)):
             try:
-                found.append(self._extract(old, stored))
+                found = self._extract(stored)
+                if not found:
+                    found, errors[len(keys)] = (own,), NO_KEY
             except Exception as error:  # any code of the user's: reported with the record, by its computation's policy
-                found.append(old)
-                errors[position] = f"its key cannot be extracted: {type(error).__name__}: {error}"
-        return found, errors
+                found, errors[len(keys)] = (own,), f"its key cannot be extracted: {type(error).__name__}: {error}"
+            keys += found
+            places += [place] * len(found)
+        if len(set(places)) == len(places):  # each under one key
+            return Columns(keys, columns.values, columns.timestamps, columns.minors, errors)
+        values, timestamps, minors = columns.values, columns.timestamps, columns.minors
+        return Columns(keys, [values[n] for n in places], [timestamps[n] for n in places], [minors[n] for n in places], errors)
 
-    def _extract(self, key: str, stored: bytes) -> str:
+    def _extract(self, stored: bytes) -> Collection[str]:
+        """The last of `by` and `by_each` decides."""
         value = self._decode(stored)
+        keys: Collection[str] = ()
         for change in self.read.changes:
             if not change.is_key:
                 value = change.apply(value)
                 continue
-            key = change.apply(value)
-            if not is_text(key):
-                raise TypeError(f"by(...) returned {not_text('key', key, 'return')}")
-        return key
+            found = change.apply(value)
+            if change.spreads and isinstance(found, str | bytes):
+                raise TypeError(f"by_each(...) returned {found!r}; return several keys, such as a list, or use by(...)")
+            keys = dict.fromkeys(found) if change.spreads else (found,)
+            for key in keys:
+                if not is_text(key):
+                    raise TypeError(f"{'by_each' if change.spreads else 'by'}(...) returned {not_text('key', key, 'return')}")
+        return keys
 
 
 def _undecoded(stored: bytes | str) -> Any:
@@ -53,7 +67,8 @@ def _undecoded(stored: bytes | str) -> Any:
 class Dealer:
     """Deals records to the lanes of their readers, where they are made: a lane then reads only what is its own.
 
-    Every record stands once under its own key, in a plain part; each reader with `by` gets a further part under its keys.
+    Every record stands once under its own key, in a plain part; each reader with `by` or `by_each` gets further parts under its
+    keys.
     """
 
     def __init__(self, graph: Graph, lanes: Lanes) -> None:
@@ -71,9 +86,8 @@ class Dealer:
         for to, some in split:
             dealt += [Dealt(to, stream, "", origin, major, piece) for piece in _cut(some)]
         for router in self._routers.get(stream, ()):
-            keys, errors = router.keys(columns.keys, columns.values)
-            rekeyed = Columns(keys, columns.values, columns.timestamps, columns.minors, errors)
-            for to, some in self._split(keys, rekeyed):
+            rekeyed = router.keyed(columns)
+            for to, some in self._split(rekeyed.keys, rekeyed):
                 dealt += [Dealt(to, stream, router.read.reader, origin, major, piece) for piece in _cut(some)]
         return dealt
 

@@ -21,7 +21,7 @@ class Standing:
     """
 
     def __init__(self, outline: Outline, ledger: Ledger) -> None:
-        self.solver = Solver(outline.nodes)
+        self.solver = Solver(outline.nodes, outline.timeless, outline.untimed)
         self._minima = {name: Minimum(ledger.reports.get(name, {})) for name in outline.nodes}
         self._timed: dict[str, Minimum] = {}  # only those that have a timer
         self.holds: dict[str, Timestamp] = {}  # only of those that have one; never changed in place

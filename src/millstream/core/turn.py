@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, cast
 
-from millstream.core.arrivals import Arrivals
+from millstream.core.arrivals import Arrivals, has_ties
 from millstream.core.codec import StateCodec, encode_value, value_decoder
 from millstream.core.epoch import Header, Tally
 from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
+from millstream.core.parts import NO_KEY
 from millstream.core.productions import FIRST_DATE, LAST_DATE, Fits, Productions, lend, no_moment, no_text
 from millstream.core.row import END, HeldRow, KeptTimer, Row, decode_timers, keep
 from millstream.core.types import is_text
@@ -26,9 +27,10 @@ MAX_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire;
 class Reading:
     """One stream as one computation reads it."""
 
-    def __init__(self, read: InputPlan) -> None:
+    def __init__(self, read: InputPlan, rank: int) -> None:
         maps = [change.apply for change in read.changes if not change.is_key]
-        self.stream, self.mapped = read.stream.name, bool(maps)
+        self.stream, self.mapped, self.index, self.place = read.stream.name, bool(maps), read.index, read.place
+        self.timeless, self.rank = read.timeless, rank  # rank: among records of one time
         self.decode: Callable[[bytes], Any] = _reading(value_decoder(read.stream.value_type), maps)
 
 
@@ -41,15 +43,17 @@ class Turn:
     def __init__(self, plan: NodePlan) -> None:
         self._plan, self.name = plan, plan.name
         self._codec = StateCodec(plan.computation)
+        self.fresh = self._codec.fresh  # what a key starts with
         self._own = plan.computation.__dict__
         self._process = plan.computation.process_record
-        self._readings = {read.index: Reading(read) for read in plan.inputs}
+        self._readings = {read.index: Reading(read, rank) for read, rank in zip(plan.inputs, plan.ranks, strict=True)}
         self._sends_dead_letters = plan.errors is Errors.DEAD_LETTER
         self._expiry = plan.computation.expiry
         self._outputs = [
             (output := getattr(plan.computation, attribute), attribute, stream, Fits(output.value_type))
             for attribute, stream in plan.outputs.items()
         ]
+        self._encoders = {stream: fits.encode for _, _, stream, fits in self._outputs}
         self.key = ""
 
     def open(self, header: Header, arrivals: Arrivals, productions: Productions) -> None:
@@ -60,6 +64,8 @@ class Turn:
         self._clocks = cast(tuple[int, int], (self._low_watermark, self._now))
         self._arrivals, self._productions = arrivals, productions
         self._of_packet = [[self._readings[read] for read in packet.inputs if read in self._readings] for packet in arrivals.packets]
+        self._tied = len(set(self._plan.ranks)) > 1 and has_ties(arrivals.timestamps)
+        self._late_below = [START_OF_TIME if of and of[0].timeless else self._before for of in self._of_packet]
         self._ids = [f"{packet.origin}/{packet.major}/" for packet in arrivals.packets]
         decided = self._plan.late is not Late.PROCESS and arrivals.timestamps and arrivals.timestamps[0] < self._before
         # No policy that could send a record anywhere but to the code, and no packet that is read twice.
@@ -106,15 +112,13 @@ class Turn:
         self._timers_changed = False
         own["low_watermark"] = self._before
         if not self._plain:
-            for position in positions:
-                for reading in self._of_packet[self._arrivals.packet_of[position]]:
-                    self._receive(position, reading)
+            self._receive_each(positions)
         elif positions:
             self._receive_plain(positions)
         if self._overdue:
             own["low_watermark"] = self._low_watermark
             self._fire()
-        expires = END if self._expiry is None else self._expire(self._expiry)
+        expires = END if self._expiry is None else self._expire(self._expiry, self._low_watermark)
         after: bytes | None = self._encode_state(own["state"], before)
         if after == codec.initial:
             after, expires = None, END
@@ -158,16 +162,17 @@ class Turn:
 
     def _receive_plain(self, positions: Sequence[int]) -> None:
         """The same as `_receive` for each, where nothing but the code decides what becomes of a record."""
-        arrivals, key, process, before = self._arrivals, self.key, self._process, self._before
+        arrivals, key, process, late_below = self._arrivals, self.key, self._process, self._late_below
         values, timestamps, packet_of, of_packet = arrivals.values, arrivals.timestamps, arrivals.packet_of, self._of_packet
         several, ids, minors = len(self._readings) > 1, self._ids, arrivals.minors
-        decode = of_packet[packet_of[positions[0]]][0].decode
+        positions = self._by_rank(positions)
+        decode, before = of_packet[packet_of[positions[0]]][0].decode, late_below[packet_of[positions[0]]]
         late = 0
         try:
             for position in positions:
                 timestamp = timestamps[position]
                 if several:
-                    decode = of_packet[packet_of[position]][0].decode
+                    decode, before = of_packet[packet_of[position]][0].decode, late_below[packet_of[position]]
                 is_late = timestamp < before
                 if is_late:
                     late += 1
@@ -180,51 +185,74 @@ class Turn:
         tally.applied += len(positions)
         tally.late += late
 
+    def _by_rank(self, positions: Sequence[int]) -> Sequence[int]:
+        """Records stand in the order of times and ids; of one time, the rank of their stream comes first."""
+        if not self._tied:
+            return positions
+        timestamps, packet_of, of_packet = self._arrivals.timestamps, self._arrivals.packet_of, self._of_packet
+        return sorted(positions, key=lambda position: (timestamps[position], of_packet[packet_of[position]][0].rank))
+
+    def _receive_each(self, positions: Sequence[int]) -> None:
+        for position in self._by_rank(positions):
+            for reading in self._of_packet[self._arrivals.packet_of[position]]:
+                self._receive(position, reading)
+
     def _receive(self, position: int, reading: Reading) -> None:
         arrivals, tally = self._arrivals, self.tally
-        timestamp = arrivals.timestamps[position]
+        timestamp, wrong = arrivals.timestamps[position], arrivals.errors.get(position)
         tally.received += 1
-        late = timestamp < self._before
-        if late and position not in arrivals.errors:
+        if wrong == NO_KEY:
+            tally.unkeyed += 1
+            return
+        late = timestamp < self._late_below[arrivals.packet_of[position]]
+        if late and wrong is None:
             tally.late += 1
             if self._plan.late is Late.DROP:
                 tally.dropped += 1
                 return
+        self._apply(
+            reading, arrivals.values[position], timestamp, late, self._ids[arrivals.packet_of[position]], arrivals.minors[position], wrong
+        )
+
+    def _apply(
+        self, reading: Reading, value: bytes, timestamp: Timestamp, late: bool, from_: str, number: int, wrong: str | None = None
+    ) -> None:
+        """One record, and what its policies make of it; `wrong` says why it has no key."""
+        tally = self.tally
         try:
             if self._sends_dead_letters:
                 before = self._remember()
-            if position in arrivals.errors:
-                raise ValueError(arrivals.errors[position])
+            if wrong is not None:
+                raise ValueError(wrong)
             if late and isinstance(self._plan.late, str):
-                self._productions.add(self._plan.late, self.key, self._as_read(position, reading), timestamp)
+                self._productions.add(self._plan.late, self.key, self._as_read(self._plan.late, value, reading), timestamp)
                 tally.diverted += 1
                 return
-            from_, number = self._ids[arrivals.packet_of[position]], arrivals.minors[position]
-            self._process(Record(self.key, reading.decode(arrivals.values[position]), timestamp, late, from_, number))
+            self._process(Record(self.key, reading.decode(value), timestamp, late, from_, number))
             if self._sends_dead_letters:
                 self._encode_state(self._own["state"], before[0])  # what cannot be kept is an error of this record
         except Exception as error:
-            stream, id_ = reading.stream, arrivals.id(position)
+            stream, id_ = reading.stream, f"{from_}{number}"
             failure = self._failure(f"record {id_} of stream {stream!r}", error)
             if not self._sends_dead_letters:
                 raise failure from error
             self._undo(before)
-            self._send_dead_letter(failure, stream, id_, arrivals.values[position].decode(), timestamp)
+            self._send_dead_letter(failure, stream, id_, value.decode(), timestamp)
             tally.dead += 1
             return
         tally.applied += 1
 
-    def _as_read(self, position: int, reading: Reading) -> bytes:
-        """The value of an arrival as its reader sees it."""
-        stored = self._arrivals.values[position]
-        return encode_value(reading.decode(stored)) if reading.mapped else stored
+    def _as_read(self, output: str, stored: bytes, reading: Reading) -> bytes:
+        """A value as its reader sees it, for an output: that one may be of more types, and tell them apart."""
+        encode = self._encoders[output]
+        return encode(reading.decode(stored)) if reading.mapped or encode is not encode_value else stored
 
-    def _fire(self) -> None:
-        """Due timers in the order of their times, until none is due."""
+    def _fire(self, upto: Timestamp = END_OF_TIME) -> None:
+        """Due timers in the order of their times, until none is due; only those up to a time."""
         set_in_past = 0
+        low_watermark, now = min(self._low_watermark, upto), min(self._now, upto)
         while self._overdue:
             self._overdue = False
-            low_watermark, now = self._low_watermark, self._now
             due = [p for p in self._timers.values() if p.at <= (now if p.wall else low_watermark) and p.at < END_OF_TIME]
             if len(due) > 1:
                 due.sort(key=_by_time)
@@ -244,10 +272,10 @@ class Turn:
                     f"set them after self.low_watermark, and none once it is ms.END_OF_TIME: the input has ended then"
                 )
 
-    def _expire(self, expiry: Expiry[Any]) -> int:
+    def _expire(self, expiry: Expiry[Any], low_watermark: Timestamp) -> int:
         """Let go of old entries; returns when the next ones are due."""
         try:
-            return cast(int, expiry.expire(self._own["state"], self._low_watermark))
+            return cast(int, expiry.expire(self._own["state"], low_watermark))
         except Exception as error:
             raise self._failure("its entries cannot be rolled up", error) from error
 

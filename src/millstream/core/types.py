@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import inspect
+
+from millstream.core.unions import plain_parts
 
 LEAST, GREATEST = -(2**63), 2**63 - 1  # of an integer: what a column of a table holds
 _PLAIN = (int, str, bool)  # not float: JSON has no NaN
@@ -92,10 +95,10 @@ def reads_back(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], A
 
 def _parts(kind: Any) -> Iterator[inspect.Type]:
     """All types in a type. Those that msgspec refuses as a whole have none: whoever makes a decoder says why."""
-    try:
-        waiting: list[Any] = [inspect.type_info(Any if kind is None else kind)]
-    except TypeError:
-        return
+    waiting: list[Any] = []
+    for part in plain_parts(kind):
+        with suppress(TypeError):
+            waiting.append(inspect.type_info(Any if part is None else part))
     seen: set[int] = set()
     while waiting:
         part = waiting.pop()

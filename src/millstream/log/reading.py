@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar, overload
 
 import pyarrow as pa
@@ -31,10 +32,10 @@ MAX_TRIES = 5  # a run may log and let go of what is just read
 @overload
 def read(at: str | Path, stream: str, *, last: int | None = None) -> list[Record[Any]]: ...
 @overload
-def read(at: str | Path, stream: str, *, last: int | None = None, value: type[V]) -> list[Record[V]]: ...
+def read(at: str | Path, stream: str, *, last: int | None = None, value: type[V] | UnionType) -> list[Record[V]]: ...
 
 
-def read(at: str | Path, stream: str, *, last: int | None = None, value: type[Any] | None = None) -> list[Record[Any]]:
+def read(at: str | Path, stream: str, *, last: int | None = None, value: type[Any] | UnionType | None = None) -> list[Record[Any]]:
     """The records of a stream in the folder of a run, oldest epoch first, or the `last` of them; also while it runs.
 
     Whoever has seen a record delivered finds it here. Values come as JSON has them, or as `value` where a type is given.

@@ -16,7 +16,7 @@ from millstream.errors import LogError
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.opening import open_ledger
-from millstream.log.folder import Folder
+from millstream.log.folder import Folder, read_json
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Duration, Timestamp
 
 
@@ -30,6 +30,8 @@ class ComputationStatus(msgspec.Struct):
     keys: int
     timers: int
     epoch: int  # the last one in which it had something to do; -1 if there was none
+    waiting: int = 0  # records that wait for their time
+    timeless: bool = False  # nothing that it reads has event time
 
 
 class StreamStatus(msgspec.Struct):
@@ -39,6 +41,7 @@ class StreamStatus(msgspec.Struct):
     low_watermark: Timestamp  # of its injector, or the output low watermark of its producer
     lag: Duration | None
     epoch: int  # the last one that brought it a record, counted by its producer
+    timeless: bool = False  # it has no event time, so no low watermark
 
 
 class InjectorStatus(msgspec.Struct):
@@ -50,6 +53,20 @@ class InjectorStatus(msgspec.Struct):
     finished: bool
     waiting: int  # records that no epoch has taken yet
     epoch: int  # its own last one
+    lag: dict[str, int] = {}  # while a run is on: by partition of the source, what is known to be there and not read
+    idle: bool = False  # silent for longer than `idle_after`: its readers' low watermarks do not wait for it
+    timeless: bool = False  # without event time: nobody's low watermark ever does
+
+
+class Now(msgspec.Struct):
+    """What a run knows beside its commits, as it says about once a second."""
+
+    troubles: list[str] = []
+    lags: dict[str, dict[str, int]] = {}  # by injector and partition
+
+    @classmethod
+    def path(cls, folder: Folder) -> Path:
+        return folder.run / "now.json"
 
 
 class Status(msgspec.Struct):
@@ -64,12 +81,20 @@ class Status(msgspec.Struct):
     injectors: dict[str, InjectorStatus]
     deliveries: dict[str, int]  # epochs that each is behind the newest record of its stream
     log: int  # likewise, of all streams that are kept
-    troubles: list[str] = []  # of a run that is asked itself: lanes that do not come, or do not answer
+    troubles: list[str] = []  # lanes that do not come, or do not answer; sources and targets that cannot be reached
+
+    def add(self, now: Now) -> Status:
+        """With what the run says of itself."""
+        self.troubles = now.troubles
+        for name, lag in now.lags.items():
+            if name in self.injectors:
+                self.injectors[name].lag = lag
+        return self
 
     @property
     def low_watermark(self) -> Timestamp:
-        """The least of all computations."""
-        return min((c.low_watermark for c in self.computations.values()), default=START_OF_TIME)
+        """The least of all computations that have event time."""
+        return min((c.low_watermark for c in self.computations.values() if not c.timeless), default=START_OF_TIME)
 
     @property
     def injected(self) -> int:
@@ -84,7 +109,8 @@ def status_of(at: str | Path) -> Status:
         raise LogError(f"{folder.path} holds no run of Millstream; name the folder that was given to run as --at")
     with folder.naming():
         ledger = open_ledger(Commits(LocalDisk(folder.journal))) if folder.journal.exists() else Ledger()
-    return status_from(ledger, pinned.topology, running=is_held(folder), now=Timestamp(time.time_ns() // 1000))
+    found = status_from(ledger, pinned.topology, running=is_held(folder), now=Timestamp(time.time_ns() // 1000))
+    return found.add(read_json(Now.path(folder), Now) or Now()) if found.running else found
 
 
 def status_from(ledger: Ledger, topology: str, *, running: bool, now: Timestamp) -> Status:
@@ -114,6 +140,8 @@ def _computation(ledger: Ledger, name: str, now: Timestamp) -> ComputationStatus
         keys=sum(report.rows for report in reports),
         timers=sum(report.timers for report in reports),
         epoch=ledger.worked.get(name, -1),
+        waiting=sum(report.waiting for report in reports),
+        timeless=name in ledger.plant.untimed,
     )
 
 
@@ -138,20 +166,30 @@ def _injector(ledger: Ledger, name: str) -> InjectorStatus:
     waiting = sum(
         part.records for parts in ledger.waiting.values() for _, part in parts.values() if part.stream == name and not part.reader
     )
-    return InjectorStatus(source.injected, source.dead, ledger.promises.get(name, START_OF_TIME), source.finished, waiting, source.epoch)
+    return InjectorStatus(
+        injected=source.injected,
+        dead=source.dead,
+        low_watermark=ledger.promises.get(name, START_OF_TIME),
+        finished=source.finished,
+        waiting=waiting,
+        epoch=source.epoch,
+        idle=name in ledger.idle,
+        timeless=name in ledger.plant.timeless,
+    )
 
 
 def _streams(ledger: Ledger, injectors: dict[str, InjectorStatus], now: Timestamp) -> dict[str, StreamStatus]:
-    def stream(records: int, low_watermark: Timestamp, epoch: int) -> StreamStatus:
-        return StreamStatus(records, low_watermark, lag(low_watermark, now), epoch)
+    def stream(records: int, low_watermark: Timestamp, epoch: int, *, timeless: bool = False) -> StreamStatus:
+        return StreamStatus(records, low_watermark, lag(low_watermark, now), epoch, timeless)
 
-    found = {name: stream(injector.injected, injector.low_watermark, injector.epoch) for name, injector in injectors.items()}
+    found = {name: stream(of.injected, of.low_watermark, of.epoch, timeless=of.timeless) for name, of in injectors.items()}
     for name, count in ledger.produced.items():
         if name != DEAD_LETTERS:
-            known = ledger.low_watermarks.get(name.rpartition(".")[0])
-            found[name] = stream(count, START_OF_TIME if known is None else known.output, ledger.latest.get(name, -1))
+            producer = name.rpartition(".")[0]
+            known, timeless = ledger.low_watermarks.get(producer), producer in ledger.plant.untimed
+            found[name] = stream(count, START_OF_TIME if known is None else known.output, ledger.latest.get(name, -1), timeless=timeless)
     if DEAD_LETTERS in ledger.produced:  # any computation and any injector may bring one
-        bound = min((other.low_watermark for other in found.values()), default=START_OF_TIME)
+        bound = min((other.low_watermark for other in found.values() if not other.timeless), default=START_OF_TIME)
         found[DEAD_LETTERS] = stream(ledger.produced[DEAD_LETTERS], bound, ledger.latest.get(DEAD_LETTERS, -1))
     return found
 

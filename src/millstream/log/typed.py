@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from millstream.core.codec import value_encoder
+from millstream.fields import field_types
 from millstream.log.parquet import MICROSECONDS
 from millstream.timestamp import Timestamp
 
@@ -55,11 +57,11 @@ def column(kind: Any, within: tuple[Any, ...] = ()) -> Column:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         others = [argument for argument in arguments if argument is not type(None)]
-        return column(others[0], within) if len(others) == 1 else _json()
+        return column(others[0], within) if len(others) == 1 else _json(kind)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return Column(column(type(next(iter(kind)).value)).type, lambda member: member.value)
     if origin is typing.Literal:
-        return column(type(arguments[0])) if len({type(argument) for argument in arguments}) == 1 else _json()
+        return column(type(arguments[0])) if len({type(argument) for argument in arguments}) == 1 else _json(kind)
     if origin in (list, set, frozenset) or (origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis):
         inner = column(arguments[0], within)
         return Column(pa.list_(inner.type), lambda values: [inner.of(value) for value in values])
@@ -71,18 +73,16 @@ def column(kind: Any, within: tuple[Any, ...] = ()) -> Column:
 
 def _struct(cls: Any, kind: Any, within: tuple[Any, ...]) -> Column:
     if cls in within:
-        return _json()  # a type within itself has no end
+        return _json(kind)  # a type within itself has no end
     if not isinstance(cls, type) or not (dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct)):
-        return _json()
-    known = dict(zip((p.__name__ for p in getattr(cls, "__parameters__", ())), typing.get_args(kind), strict=False))
-    hints = typing.get_type_hints(cls)
-    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else [field.name for field in dataclasses.fields(cls)]
-    parts = {name: column(known.get(getattr(hints[name], "__name__", ""), hints[name]), (*within, cls)) for name in names}
+        return _json(kind)
+    parts = {name: column(hint, (*within, cls)) for name, hint in field_types(kind).items()}
     if not parts:
-        return _json()
+        return _json(kind)
     made = pa.struct([pa.field(name, part.type) for name, part in parts.items()])
     return Column(made, lambda value: {name: part.of(getattr(value, name)) for name, part in parts.items()})
 
 
-def _json() -> Column:
-    return Column(pa.string(), lambda value: msgspec.json.encode(value).decode())
+def _json(kind: Any) -> Column:
+    encode = value_encoder(kind)
+    return Column(pa.string(), lambda value: encode(value).decode())

@@ -24,9 +24,22 @@ def plant_of(outline: Outline, *, buckets: int, lanes: int) -> Plant:
         injectors=list(outline.injectors),
         deliveries=outline.deliveries,
         unkept=outline.unkept,
+        timeless=outline.timeless,
+        untimed=outline.untimed,
         buckets=buckets,
         lanes=lanes,
     )
+
+
+def check_order(graph: Graph, ledger: Ledger) -> None:
+    """Records that were put off until their time come with the order of event time, and with no other: nobody would look for them."""
+    for name, node in graph.nodes.items():
+        waiting = sum(report.waiting for report in ledger.reports.get(name, {}).values())
+        if waiting and not node.in_event_time:
+            raise TopologyError(
+                f"computation {name!r} has no order = ms.Order.EVENT_TIME any more, and {waiting:,} of its records wait for their "
+                f"time. Run the code as it was until none waits (`millstream status` says how many do), or give it another name"
+            )
 
 
 def check_holds(graph: Graph, ledger: Ledger) -> None:
@@ -70,6 +83,7 @@ def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, 
         before=ledger.id,
         fence=fence,
         now=max(ledger.now, at.clock),
+        idle=[] if ledger.idle else None,  # nobody has listened in this run
         readers=readers_of(outline, ledger.readers, since=number + 1),
         delivered={name: None for name in ledger.delivered if name not in plant.deliveries or name in anew},
         plant=msgspec.structs.replace(plant, since=since),

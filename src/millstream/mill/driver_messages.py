@@ -41,6 +41,13 @@ class Offer(msgspec.Struct, tag=True):
     ranges: list[Range]
 
 
+class Unread(msgspec.Struct, tag=True):
+    """Which partitions of a source have something that was not given yet; None if it cannot be reached now."""
+
+    injector: str
+    partitions: list[str] | None
+
+
 class Logged(msgspec.Struct, tag=True, frozen=True):
     """The log has all up to this epoch, synced."""
 
@@ -135,6 +142,8 @@ class Seats(msgspec.Struct, frozen=True):
     opened: int | None  # the epoch that runs
     rests: int | None  # the newest commit, if nothing is under way or put off and all lanes are there
     turns: int  # how often the planner has looked
+    ran: float = 0.0  # seconds that epochs took in the lanes
+    wrote: float = 0.0  # and their commits on the disk
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):
@@ -152,7 +161,7 @@ class HasEnded(msgspec.Struct, tag=True, frozen=True):
     error: bytes = b""
 
 
-ToPlanner = Begin | Feed | Offer | Logged | Delivered | NotesTaken | Ask | StopRun | CloseRun | SetClock
+ToPlanner = Begin | Feed | Offer | Unread | Logged | Delivered | NotesTaken | Ask | StopRun | CloseRun | SetClock
 FromPlanner = Ready | Committed | Room | NotesLeft | Answer | Warned | HasEnded
 
 encode = msgspec.msgpack.Encoder().encode

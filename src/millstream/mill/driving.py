@@ -24,7 +24,7 @@ from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
 from millstream.mill.actions import Action, Close, End, Fold, Inform, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.channel import Channel, Closed, Listener, admit
-from millstream.mill.messages import Busy, Failed, Join, Noted, Report, Returned, decode_from_lane, encode_message
+from millstream.mill.messages import Busy, Failed, Joining, Noted, Report, Returned, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 
@@ -98,6 +98,7 @@ class PlannerThread(threading.Thread):
         self._chores: deque[Callable[[], None]] = deque()
         self._chore = threading.Event()
         self.turns = 0  # loops so far: after two more, all that came before was heard
+        self.ran = self.wrote = 0.0  # seconds that epochs took in the lanes, and commits on the disk
 
     # For other threads.
 
@@ -199,7 +200,7 @@ class PlannerThread(threading.Thread):
                     self._act(self.planner.on_busy(connection, said, at))
                 case Returned():
                     self._act(self.planner.on_returned(connection, said, at))
-                case Join():
+                case Joining():
                     pass  # said once, before it was let in
 
     def _act(self, actions: list[Action]) -> None:
@@ -239,8 +240,12 @@ class PlannerThread(threading.Thread):
             todo.extend(self.planner.on_lost(connection, self._moment()))
 
     def _write(self, commit: Commit) -> list[Action]:
+        began = time.monotonic()
         if not self._commits.create(commit):
             return self.planner.on_taken()
+        if commit.summaries:  # a lane has run an epoch, since the last was planned
+            self.ran += began - self.planner.began
+        self.wrote += time.monotonic() - began
         self._hear_feeds()
         actions = self.planner.on_committed(self._moment())
         for watcher in self.watchers:
@@ -270,7 +275,7 @@ class PlannerThread(threading.Thread):
             if isinstance(join, Noted):
                 self._answer(channel, join)
                 return
-            if not isinstance(join, Join):
+            if not isinstance(join, Joining):
                 channel.close()
                 return
             self._before_join(join.lane)

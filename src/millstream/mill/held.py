@@ -15,8 +15,10 @@ import msgspec
 from millstream.core.apart import MemoryBudget, Store
 from millstream.core.pages import Pages
 from millstream.core.row import Changes, HeldRow
+from millstream.core.timeline import Timeline
 
 IDENTITY = "identity"  # no key of a row: those begin with the number of a bucket
+WAITING = "/waiting"  # after the name of a computation: the rows of records that wait for their time; no name has a stroke in it
 
 RowsByBucket = dict[int, dict[str, dict[str, HeldRow | None]]]
 
@@ -51,8 +53,15 @@ class Held:
         of_bucket = self._pages.setdefault(bucket, {})
         pages = of_bucket.get(computation)
         if pages is None:
-            pages = of_bucket[computation] = Pages(self._store, f"{bucket}/{computation}/", self._room)
+            kind = Timeline if computation.endswith(WAITING) else Pages
+            pages = of_bucket[computation] = kind(self._store, f"{bucket}/{computation}/", self._room)
         self._touched[bucket, computation] = pages
+        return pages
+
+    def waiting(self, bucket: int, computation: str) -> Timeline:
+        """The rows of records that wait for their time, likewise."""
+        pages = self.rows(bucket, f"{computation}{WAITING}")
+        assert isinstance(pages, Timeline)
         return pages
 
     def settle(self) -> Changes:

@@ -13,7 +13,7 @@ from millstream.core.ledger import Checkpoint, Identity
 from millstream.core.mill import Mill
 from millstream.core.parts import Dealt, Frame, Slice
 from millstream.core.route import Dealer
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, Unreachable
 from millstream.journal.segments import SegmentReader, SegmentWriter
 from millstream.mill.held import Held, decode_changes
 from millstream.mill.messages import (
@@ -21,7 +21,7 @@ from millstream.mill.messages import (
     Failed,
     Fed,
     GoAway,
-    Join,
+    Joining,
     Range,
     Redo,
     Report,
@@ -76,14 +76,14 @@ class Lane:
         self._running = False
         self._reading = ""  # the injector of the range at hand
 
-    def join(self, attempt: int, process: str) -> Join:
+    def join(self, attempt: int, process: str) -> Joining:
         """With the state that the store has. What is held from before is kept only if it is of that very checkpoint (rule 11)."""
         stored = self.held.identity()
         self.state = Checkpoint() if stored is None else _decode_state(stored)
         if self.own != self.state.at:
             self.held.forget()
         self.own, self.finished, self.writing_back = None, False, False
-        return Join(self.number, attempt, self.state, process)
+        return Joining(self.number, attempt, self.state, process)
 
     def hear(self, message: ToLane) -> Report | Failed | Returned | None:
         """What it answers, if anything."""
@@ -162,14 +162,14 @@ class Lane:
 
     def _take_in(self, of: Range, now: Timestamp) -> Fed:
         """Read a range, a slice at a time: what it holds waits in the journal for the next epoch, however much it is."""
-        fed, self._reading = Fed(of.injector, [], {}), of.injector
-        for some in self._read(of, now):
-            if some.dealt:
-                fed.frames.append(self._writer.write(some.dealt, lane=self.number))
-            fed.injected, fed.dead = fed.injected + some.injected, fed.dead + some.dead
-            for partition, upto in some.marks.items():
-                fed.marks[partition] = max(upto, fed.marks.get(partition, upto))
-            fed.positions = some.positions or fed.positions
+        fed, self._reading = Fed(of.injector, [], {}, pieces=1), of.injector
+        try:
+            for some in self._read(of, now):
+                if some.dealt:
+                    fed.frames.append(self._writer.write(some.dealt, lane=self.number))
+                fed.add(some)
+        except Unreachable as error:  # no commit names what was written of it; where, is for the planner to know
+            return Fed(of.injector, fed.frames, {}, unreachable=str(error))
         return fed
 
     def _checkpoint(self, at: Identity) -> Returned:

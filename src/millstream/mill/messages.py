@@ -6,7 +6,7 @@ import msgspec
 
 from millstream.core.epoch import Header, Summary
 from millstream.core.ledger import Checkpoint, Identity
-from millstream.core.parts import Frame, Part
+from millstream.core.parts import Frame, Part, Slice
 from millstream.core.parts import Redo as Redo
 from millstream.timestamp import Timestamp
 
@@ -26,6 +26,7 @@ class Range(msgspec.Struct, array_like=True, frozen=True):
     lane: int  # that reads it best, modulo their number; another one may
     size: int  # bytes, about: what the limits of an epoch are told by
     content: bytes
+    partition: str = ""
 
 
 class Fed(msgspec.Struct):
@@ -36,18 +37,26 @@ class Fed(msgspec.Struct):
     marks: dict[str, Timestamp]  # by partition of the source, up to when it is complete
     injected: int = 0
     dead: int = 0
-    position: int | None = None  # how many values were taken, of a source that the driver reads
     batch: int | None = None  # of a Spark query
     note: str | None = None  # to be let go once a commit has taken it
     finished: bool | None = None
     open_segments: list[str] = []  # that more will be written to
-    positions: dict[str, int] = {}  # how far lanes have read, in the source's own terms
+    positions: dict[str, int | str] = {}  # how far the source is read, in its own terms
+    pieces: int = 0  # 1 if a lane has read it
+    unreachable: str = ""  # why a lane could not read it now: nothing of it counts, and it is read later
+
+    def add(self, some: Slice) -> None:
+        """What a slice says of the source, beside what it holds."""
+        self.injected, self.dead = self.injected + some.injected, self.dead + some.dead
+        for partition, upto in some.marks.items():
+            self.marks[partition] = max(upto, self.marks.get(partition, upto))
+        self.positions.update(some.positions)
 
 
 # What a lane says.
 
 
-class Join(msgspec.Struct, tag=True, frozen=True):
+class Joining(msgspec.Struct, tag=True, frozen=True):
     """A lane is there, with the state that Spark gave it. The greatest attempt of a lane is the one that counts (rule 5)."""
 
     lane: int
@@ -134,7 +143,7 @@ class GoAway(msgspec.Struct, tag=True, frozen=True):
     """Return at once, with nothing written."""
 
 
-FromLane = Join | Report | Failed | Busy | Returned | Noted
+FromLane = Joining | Report | Failed | Busy | Returned | Noted
 ToLane = Welcome | Work | WriteBack | TakeCheckpoint | GoAway
 
 encode_message = msgspec.msgpack.Encoder().encode

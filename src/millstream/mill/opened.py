@@ -71,11 +71,11 @@ class Opened:
     def ranges_of(self, lane: int) -> list[Range]:
         return [assigned.range for assigned in self.ranges if assigned.lane == lane]
 
-    def read(self) -> Iterator[Fed]:
+    def read(self) -> Iterator[tuple[Assigned, Fed]]:
         """What lanes have read, once all have reported; in the order of the ranges, so that positions only go on."""
         of_lane = {lane: iter(report.read) for lane, report in self.reports.items()}
         for assigned in self.ranges:
-            yield next(of_lane[assigned.lane])
+            yield assigned, next(of_lane[assigned.lane])
 
     def took(self) -> dict[str, list[int]]:
         took: dict[str, list[int]] = {}

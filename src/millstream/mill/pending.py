@@ -43,10 +43,11 @@ class Pending:
             return False
         change = hear(source, fed.marks, clock=at.clock, idle_after=self._outline.injectors.get(fed.injector))
         change.injected, change.dead, change.finished = fed.injected, fed.dead, fed.finished
-        change.batch, change.position, change.positions = fed.batch, fed.position, fed.positions
+        change.batch, change.positions, change.pieces = fed.batch, fed.positions, fed.pieces
         source.change(change, number=ledger.number + 1)
         self._changes[fed.injector] = change.after(self._changes.get(fed.injector))
-        self._open_segments[fed.injector] = fed.open_segments
+        if not fed.pieces:  # what a lane has read lies in a segment of its own
+            self._open_segments[fed.injector] = fed.open_segments
         self.fed.append(fed)
         return True
 
@@ -89,7 +90,7 @@ class Pending:
         commit.logged, commit.delivered = self._logged, dict(self._delivered)
         notes, self._notes = self._notes, [fed.note for fed in self.fed if fed.note is not None]
         named = {frame.segment for frame in commit.frames}
-        orphans, self._leftovers = self._orphans(ledger, named, at), None
+        orphans, self._leftovers = self._orphans(ledger, {*segments, *named}, at), None
         notes += [note for note in orphans.notes if note not in notes]
         free = orphans.segments
         if last or at.seconds - self._freed >= self._settings.free_every:

@@ -14,9 +14,9 @@ from millstream.core.parts import Frame
 from millstream.core.planning import Backlog, Limits, Waiting, ended, listen_anew, overlook, plan_epoch
 from millstream.core.standing import Standing
 from millstream.journal.leftovers import Leftovers
-from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Write
+from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Warn, Write
 from millstream.mill.checkpointing import checkpoints
-from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Join, Range, Redo, Report, Returned, Welcome, Work
+from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Joining, Range, Redo, Report, Returned, Welcome, Work
 from millstream.mill.offered import Offered
 from millstream.mill.opened import Opened
 from millstream.mill.pending import Pending, live_sources
@@ -55,7 +55,7 @@ class Planner:
         waiting = [Waiting(number, segment, part) for segment, of in ledger.waiting.items() for number, part in of.values()]
         for each in sorted(waiting, key=lambda each: (each.epoch, each.part.oldest)):  # what lanes read stands in segments by lane
             self.backlog.add(each)
-        self.offered = Offered(self._lanes.count)
+        self.offered = Offered(self._lanes.count, ledger.sources, at.clock)
         self._inputs: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for read in outline.inputs:
             self._inputs.setdefault((read.stream, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
@@ -103,7 +103,7 @@ class Planner:
 
     # Events from lanes.
 
-    def on_join(self, connection: int, join: Join, commit_of_state: str | None, at: Moment) -> list[Action]:
+    def on_join(self, connection: int, join: Joining, commit_of_state: str | None, at: Moment) -> list[Action]:
         """A lane comes. `commit_of_state` is the id of the commit that its state says it is of, as the journal has it."""
         if self._over:
             return [Send(connection, GoAway())]  # nobody plans for it any more
@@ -155,7 +155,7 @@ class Planner:
         seat, opened = self._by_connection.get(connection), self.opened
         if seat is None or opened is None:
             return []
-        seat.heard = at.seconds
+        seat.reported(report, at.seconds)
         return self._commit(at) if opened.take_report(seat.lane, report) and opened.is_complete else []
 
     def on_failed(self, connection: int, failed: Failed, at: Moment) -> list[Action]:
@@ -189,6 +189,8 @@ class Planner:
 
     def on_fed(self, fed: Fed, at: Moment) -> list[Action]:
         """A source has brought something; it is named by the next commit that is not under way, and may be taken by its epoch."""
+        # Or it would be silent in whom nobody has looked at in a long epoch.
+        self.offered.listen(self.pending.sources, at.clock, spoke=fed.injector)
         if not self.pending.feed(fed, self.ledger, at):
             return []
         number = self.ledger.number + (1 if self._writing is None else 2)
@@ -200,6 +202,12 @@ class Planner:
     def on_offered(self, ranges: list[Range], at: Moment) -> list[Action]:
         """A source has something for lanes to read. What is not read is offered again by the next run."""
         self.offered.add(ranges)
+        return self._go_on(at)
+
+    def on_unread(self, injector: str, partitions: list[str] | None, at: Moment) -> list[Action]:
+        """Which partitions of a source have something that was not given yet; None if it cannot be reached now."""
+        self.offered.listen(self.pending.sources, at.clock)  # to what was unread until now
+        self.offered.hear(injector, partitions)
         return self._go_on(at)
 
     def on_logged(self, upto: int, at: Moment) -> list[Action]:
@@ -278,7 +286,7 @@ class Planner:
     def _plan(self, at: Moment) -> list[Action]:
         settings, positions = self.settings, self.pending.positions_due_in(at)
         if self._deaf:
-            listen_anew(self.pending.sources, clock=at.clock)
+            self.offered.listen_anew(self.pending.sources, at.clock)
         self._deaf = not self.has_room
         here = {seat.lane for seat in self.seats if seat.here}
         limit = min(settings.max_bytes, settings.read_bytes * len(here))
@@ -286,21 +294,25 @@ class Planner:
         reads = self._scale == 1.0 or self.backlog.records == 0
         # Where the backlog is full, a source of which nothing is in it has its turn still: others may fill it all the time.
         but = () if self.has_room else self.backlog.streams()
-        ranges = self.offered.take(int(limit * self._scale), here, but=but) if reads else []
-        unread = {name: source for name, source in self.pending.sources.items() if name in self.offered.injectors}
-        listen_anew(unread, clock=at.clock)  # what waits to be read is not silent
+        sources = self.pending.sources
+        # Before any are taken: what this epoch reads is not known before the next.
+        holding = self.offered.holding(sources)
+        self.offered.listen(sources, at.clock)
+        ranges = self.offered.take(int(limit * self._scale), here, sources, seconds=at.seconds, but=but) if reads else []
         quiet = not self.pending.fed and at.seconds < self.emptied + settings.empty_every
         plan = plan_epoch(
             self.outline,
             self.ledger,
             self.standing,
             self.backlog,
-            self.pending.sources,
+            sources,
             clock=at.clock,
             limits=Limits(max(1, int(settings.max_records * self._scale)), max(1, int(settings.max_bytes * self._scale))),
             lanes=self._lanes,
             here=here,
             always=bool(self.pending.fed or ranges) or (positions is not None and positions <= 0),
+            holding=holding,
+            listened=self.offered.listened,
         )
         self._put_off = plan is not None and quiet and not plan.taken and not plan.due and not ranges
         if plan is None or self._put_off:
@@ -331,15 +343,16 @@ class Planner:
         reads = {assigned.range.injector for assigned in opened.ranges}
         took = Duration(int((at.seconds - opened.began) * 1_000_000))
         overlook({name: source for name, source in self.pending.sources.items() if name in reads}, took, clock=at.clock)
-        for fed in opened.read():
+        kept, news = self.offered.settle(opened.read(), at)
+        for fed in kept:
             self.pending.feed(fed, known, at)  # what was read and how far go into one commit
         commit = self._new_commit(at, [frame for report in reports for frame in report.frames])
         commit.now = plan.header.now
         commit.low_watermarks = plan.low_watermarks
         commit.promises = {n: upto for n, upto in plan.promises.items() if known.promises.get(n) != upto}
-        commit.took = opened.took()
+        commit.took, commit.idle = opened.took(), plan.idle
         commit.summaries = [summary for report in reports for summary in report.summaries]
-        return [self._write(commit)]
+        return [*map(Warn, news), self._write(commit)]
 
     def _new_commit(self, at: Moment, frames: Iterable[Frame] = ()) -> Commit:
         """The next commit, with the frames of lanes and all that rides along."""

@@ -116,7 +116,7 @@ class PlannerProcess:
     def _hear_feeds(self) -> None:
         """What ends bring may be heard while a commit is under way; what asks for an answer, or for the end, must not overtake it."""
         self._heard.extend(map(said.decode_to_planner, self._channel.take_if_any()))
-        while self._heard and isinstance(self._heard[0], said.Feed | said.Offer | said.Delivered | said.Logged):
+        while self._heard and isinstance(self._heard[0], said.Feed | said.Offer | said.Unread | said.Delivered | said.Logged):
             self._take(self._heard.popleft())
         if self._heard:
             self._thread.tell(self._take_rest)
@@ -132,6 +132,8 @@ class PlannerProcess:
                 perform(lambda planner, at: planner.on_fed(fed, at))
             case said.Offer(ranges):
                 perform(lambda planner, at: planner.on_offered(ranges, at))
+            case said.Unread(injector, partitions):
+                perform(lambda planner, at: planner.on_unread(injector, partitions, at))
             case said.Delivered(delivery, upto):
                 perform(lambda planner, at: planner.on_delivered(delivery, upto, at))
             case said.Logged(upto):
@@ -172,6 +174,8 @@ class PlannerProcess:
             opened=None if planner.opened is None else planner.opened.epoch,
             rests=planner.ledger.number if planner.rests else None,
             turns=self._thread.turns,
+            ran=self._thread.ran,
+            wrote=self._thread.wrote,
         )
 
 

@@ -33,7 +33,7 @@ def _is_free(segment: Segment, ledger: Ledger, readers: dict[str, list[str]]) ->
 def free_orphans(found: Leftovers, ledger: Ledger, *, named: Container[str], before: Timestamp) -> Free:
     """What was found of which nothing can ever be needed, and that nobody has written to since `before`.
 
-    For the commit that comes next after this ledger; `named` are the segments of its own frames.
+    For the commit that comes next after this ledger; `named` are the segments of its own frames, and those that lanes write to.
     """
     segments = (name for name, at in found.segments.items() if at <= before and name not in named and is_orphan(name, ledger))
     notes = (name for name, at in found.notes.items() if at <= before and is_taken(name, ledger))

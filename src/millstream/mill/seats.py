@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from millstream.core.ledger import Checkpoint, Identity
 from millstream.core.parts import Frame
 from millstream.mill.actions import Settings
-from millstream.mill.messages import Busy, Redo
+from millstream.mill.messages import Busy, Redo, Report
 
 MAX_LOSSES = 5
 LOSSES_WITHIN = 60.0  # seconds
@@ -68,6 +68,12 @@ class Seat:
         if self.at_hand != (busy.computation, busy.key):
             self.at_hand, self.at_hand_since = (busy.computation, busy.key), now
 
+    def reported(self, report: Report, now: float) -> None:
+        """What it wrote last says where it writes, be it named by a commit or not: of what could not be read, nothing is."""
+        self.heard = now
+        for frame in (*(frame for fed in report.read for frame in fed.frames), *report.frames):
+            self.segment = frame.segment
+
     def leave(self, now: float) -> None:
         self.connection, self.away_since, self.warned = None, now, False
 
@@ -91,7 +97,6 @@ class Seat:
             self.redo.append(Redo(epoch, frame.segment, frame.rows))
             self.rows += frame.rows.rows
             self.size += frame.rows.length
-        self.segment = frame.segment
 
     def let_go(self, upto: int) -> None:
         """Rows up to this epoch are in checkpoints for good."""

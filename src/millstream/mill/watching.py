@@ -24,11 +24,13 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
     """
     settings = planner.settings
     waits = [planner.began + settings.linger - at.seconds, planner.emptied + settings.empty_every - at.seconds]
-    due = min(planner.standing.next_wall, next_silence(planner.outline, planner.pending.sources, at.clock))
+    due = min(planner.standing.next_wall, next_silence(planner.outline, planner.pending.sources, at.clock, planner.offered.listened))
     if due < END_OF_TIME:
         waits.append((due - at.clock) / SECOND)
     if (positions := planner.pending.positions_due_in(at)) is not None:
         waits.append(positions)
+    if (again := planner.offered.due_in(at.seconds)) is not None:
+        waits.append(again)
     for seat in planner.seats:
         if not seat.here or planner.opened is not None:
             waits.append(1.0)  # there may be something to warn of
@@ -39,7 +41,7 @@ def next_tick(planner: Planner, at: Moment) -> float | None:
 
 
 class Trouble(NamedTuple):
-    """Lanes that do not come, or one that does not answer."""
+    """Lanes that do not come, or one that does not answer; or, without a lane, a source that lanes cannot reach."""
 
     lanes: tuple[int, ...]
     message: str
@@ -50,7 +52,8 @@ def troubles(planner: Planner, at: Moment) -> list[Trouble]:
     """Of every lane, for the log and the status, as long as it lasts (rule 9). Lanes that never came are one trouble: they mostly
     wait for the same thing."""
     found = [_lost(planner, seat, at) if seat.connection is None else _slow(planner, seat, at) for seat in planner.seats]
-    return [trouble for trouble in (_never_came(planner, at), *found) if trouble is not None]
+    sources = [Trouble((), message, False) for message in planner.offered.troubles.values()]  # said when they came
+    return [*sources, *(trouble for trouble in (_never_came(planner, at), *found) if trouble is not None)]
 
 
 def watch(planner: Planner, at: Moment) -> list[Action]:

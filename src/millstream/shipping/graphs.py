@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from millstream.core.graph import Graph
-from millstream.injector import FileSource, Format, Source
 from millstream.shipping.pickler import NamedPiece, pickled
 from millstream.shipping.second import second
+from millstream.source import Source, SourceContext, SourceReader
 
 
 def pickled_graph(graph: Graph) -> bytes:
     """What cannot travel is refused, with its place in the topology."""
-    injections = {name: replace(injection, source=_portable(injection.source)) for name, injection in graph.injections.items()}
+    injections = {
+        name: injection if injection.source.gives_pieces else replace(injection, source=ReadElsewhere(injection.source))
+        for name, injection in graph.injections.items()
+    }
     return pickled(replace(graph, injections=injections, deliveries={}), _parts(graph))
 
 
@@ -24,11 +27,14 @@ def ship_there_and_back(graph: Graph) -> Graph:
     return found
 
 
-def _portable(source: Source[object]) -> Source[object]:
-    """A frame or an iterator stays in the driver; other processes need the value's type only."""
-    if isinstance(source, FileSource):
-        return source
-    return FileSource("", source.value_type, Format.JSON_LINES, source.bounded)
+class ReadElsewhere(Source[object]):
+    """Of a source that has its place in the driver, other processes need the type of its values only."""
+
+    def __init__(self, source: Source[object]) -> None:
+        self.value_type, self.bounded = source.value_type, source.bounded
+
+    def open(self, context: SourceContext) -> SourceReader:
+        raise AssertionError("it is read by the driver, or by Spark")
 
 
 def _parts(graph: Graph) -> Iterator[NamedPiece]:
@@ -36,10 +42,12 @@ def _parts(graph: Graph) -> Iterator[NamedPiece]:
     for name, stream in graph.streams.items():
         yield f"the value type of stream {name!r}", stream.value_type
     for name, injection in graph.injections.items():
+        if injection.source.gives_pieces:
+            yield f"the source of injector {name!r}", injection.source
         for what in ("key", "timestamp", "partition", "low_watermark"):
             yield f"{what} of injector {name!r}", getattr(injection, what)
     for name, node in graph.nodes.items():
         yield f"computation {name!r}", node.computation
     for read in graph.inputs:
         for change in read.changes:
-            yield f"{'by' if change.is_key else 'map'} of what {read.computation!r} reads", change.apply
+            yield f"{'by_each' if change.spreads else 'by' if change.is_key else 'map'} of what {read.computation!r} reads", change.apply

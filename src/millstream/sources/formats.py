@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.errors import RecordError
-from millstream.injector import COMPRESSED, Explicit, FileSource, Format, Injection
+from millstream.format import Format
+from millstream.source import SourceContext
+from millstream.sources.file_source import COMPRESSED, FileSource
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BYTES_AT_ONCE = 4 << 20  # of records that are held at a time
@@ -102,14 +104,12 @@ def _tidy(source: FileSource[Any], texts: list[bytes], places: list[int]) -> Lin
     return Lines(texts, places)
 
 
-def read_records(injection: Injection, path: str, skip: int, at_once: int) -> Iterator[Lines]:
+def read_records(source: FileSource[Any], context: SourceContext, path: str, skip: int, at_once: int) -> Iterator[Lines]:
     """The records of a file that cannot be cut, after so many, some at a time."""
-    source = injection.source
-    assert isinstance(source, FileSource)
     if source.format is Format.PARQUET:
-        return _parquet(injection, source, path, skip, at_once)
+        return _parquet(context, source, path, skip, at_once)
     if source.format is Format.CSV:
-        return _csv(injection, source, path, skip, at_once)
+        return _csv(context, source, path, skip, at_once)
     return _compressed_lines(source, path, skip, at_once)
 
 
@@ -130,18 +130,18 @@ def _compressed_lines(source: FileSource[Any], path: str, skip: int, at_once: in
             yield lines
 
 
-def _csv(injection: Injection, source: FileSource[Any], path: str, skip: int, at_once: int) -> Iterator[Lines]:
+def _csv(context: SourceContext, source: FileSource[Any], path: str, skip: int, at_once: int) -> Iterator[Lines]:
     """An empty cell is left out: the field takes its default, or is missing."""
     with _opened(path) as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=source.separator, strict=True)
         try:
-            names = _renamed(injection, source, path, next(rows, []))
+            names = _renamed(context, source, path, next(rows, []))
             records = ((row, place) for place, row in enumerate(row for row in rows if row))
             _pass_over(records, skip)
             while some := list(_some(records, at_once, _size_of_row)):
                 yield _cells(names, source, some)
         except csv.Error as error:
-            raise RecordError(f"injector {injection.name!r}, {path}, line {rows.line_num}", f"this is not CSV: {error}") from error
+            raise RecordError(f"injector {context.injector!r}, {path}, line {rows.line_num}", f"this is not CSV: {error}") from error
 
 
 def _pass_over(records: Iterator[Any], count: int) -> None:
@@ -174,7 +174,7 @@ def _cells(names: list[str], source: FileSource[Any], some: list[tuple[list[str]
     return lines
 
 
-def _parquet(injection: Injection, source: FileSource[Any], path: str, skip: int, at_once: int) -> Iterator[Lines]:
+def _parquet(context: SourceContext, source: FileSource[Any], path: str, skip: int, at_once: int) -> Iterator[Lines]:
     with pq.ParquetFile(path) as file:
         instants = {file.schema.column(n).path for n in range(len(file.schema)) if file.schema.column(n).physical_type == "INT96"}
         metadata = file.metadata
@@ -189,10 +189,10 @@ def _parquet(injection: Injection, source: FileSource[Any], path: str, skip: int
             some = batch.slice(max(0, skip - before))
             before += batch.num_rows
             if some.num_rows:
-                names = _renamed(injection, source, path, some.schema.names)
+                names = _renamed(context, source, path, some.schema.names)
                 some = pa.RecordBatch.from_arrays([_plain(column, instants, [name]) for name, column in _named(some)], names=names)
                 texts = [_encode(row) for row in some.to_pylist(maps_as_pydicts="strict")]
-                yield Lines(texts, list(range(before - len(texts), before)), _beside(injection, path, some), after=before)
+                yield Lines(texts, list(range(before - len(texts), before)), _beside(context, path, some), after=before)
 
 
 def _named(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
@@ -222,47 +222,40 @@ def _plain_type(kind: pa.DataType, instants: set[str], path: list[str]) -> pa.Da
     return kind
 
 
-def _renamed(injection: Injection, source: FileSource[Any], path: str, names: list[str]) -> list[str]:
+def _renamed(context: SourceContext, source: FileSource[Any], path: str, names: list[str]) -> list[str]:
     """The columns of a file as the value calls them."""
     fields = {column: name for name, column in source.columns.items()}
     if names and (lacking := sorted(fields.keys() - set(names))):
-        raise _no_column(injection, path, lacking[0], names)
+        raise _no_column(context, path, lacking[0], names)
     if len(set(names)) < len(names):
-        raise RecordError(f"injector {injection.name!r}, {path}", f"two of its columns have the same name: {', '.join(names)}")
+        raise RecordError(f"injector {context.injector!r}, {path}", f"two of its columns have the same name: {', '.join(names)}")
     return [fields.get(name, name) for name in names]
 
 
-def _no_column(injection: Injection, path: str, name: str, names: list[str]) -> RecordError:
-    return RecordError(f"injector {injection.name!r}, {path}", f"there is no column {name!r}; there are {', '.join(names)}")
+def _no_column(context: SourceContext, path: str, name: str, names: list[str]) -> RecordError:
+    return RecordError(f"injector {context.injector!r}, {path}", f"there is no column {name!r}; there are {', '.join(names)}")
 
 
-def _beside(injection: Injection, path: str, batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
-    """What columns say of key and time, where they are named."""
-    policy = injection.low_watermark
-    wanted = {
-        "key": injection.key,
-        "timestamp": injection.timestamp,
-        "partition": injection.partition,
-        "low watermark": policy.of if isinstance(policy, Explicit) else None,
-    }
-    named = {what: column for what, column in wanted.items() if isinstance(column, str)}
-    if not named:
+def _beside(context: SourceContext, path: str, batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
+    """The columns that key and time are named by."""
+    if not context.columns:
         return None
-    cells = [_column(injection, path, batch, column, text=what in ("key", "partition")).to_pylist() for what, column in named.items()]
-    return [dict(zip(named, row, strict=True)) for row in zip(*cells, strict=True)]
+    names = sorted(context.columns)
+    cells = [_column(context, path, batch, name).to_pylist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
-def _column(injection: Injection, path: str, batch: pa.RecordBatch, name: str, *, text: bool) -> pa.Array:
+def _column(context: SourceContext, path: str, batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in batch.schema.names:
-        raise _no_column(injection, path, name, batch.schema.names)
+        raise _no_column(context, path, name, batch.schema.names)
     column = batch.column(name)
-    if text:
+    if name not in context.times:
         return column.cast(pa.string())
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
     raise RecordError(
-        f"injector {injection.name!r}, {path}",
+        f"injector {context.injector!r}, {path}",
         f"the column {name!r} is {column.type}; a time is a timestamp, or microseconds as a 64-bit integer",
     )

@@ -1,4 +1,4 @@
-"""Files, as a lane reads them: ranges of them become records that wait for the next epoch."""
+"""Files, as a lane reads them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from typing import Any
 
 import msgspec
 
-from millstream.core.graph import Graph
-from millstream.core.lanes import Lanes
-from millstream.core.parts import RECORDS_PER_PART, Slice
-from millstream.core.route import Dealer
 from millstream.errors import MillstreamError, RecordError
-from millstream.injector import FileSource, Injection
-from millstream.mill.messages import Range
-from millstream.sources.dealing import Intake
+from millstream.source import BYTES_PER_PIECE, Batch, Piece, PieceReader, SourceContext
+from millstream.sources.file_source import FileSource
 from millstream.sources.formats import Lines, can_be_cut, check_size, read_bytes, read_records
-from millstream.timestamp import Timestamp
 
 # A record's id says its file and its place there. Both stand in the minor, but for what a number of 63 bits cannot hold.
 PLACE_BITS = 43
 FILE_BITS = 20
-BYTES_PER_RANGE = 2 << 20
 INSTEAD = "an empty file in its place to go on without it"
 
 
@@ -45,51 +38,32 @@ encode_pieces = msgspec.msgpack.Encoder().encode
 _decode_pieces = msgspec.msgpack.Decoder(list[FilePiece]).decode
 
 
-class RangesReader:
-    """All sources of a topology that a lane reads. Made once in each process."""
+class FilePieceReader(PieceReader):
+    """A file that cannot be cut stays open from piece to piece."""
 
-    def __init__(self, graph: Graph, lanes: Lanes, *, at_once: int) -> None:
-        self._injections, self._dealer, self._at_once = graph.injections, Dealer(graph, lanes), min(at_once, RECORDS_PER_PART)
-        self._readers: dict[str, FileReader] = {}
-
-    def read(self, of: Range, now: Timestamp) -> Iterator[Slice]:
-        reader = self._readers.get(of.injector)
-        if reader is None:
-            injection = self._injections[of.injector]
-            reader = self._readers[of.injector] = FileReader(injection, Intake(injection, self._dealer), at_once=self._at_once)
-        return reader.read(of, now)
-
-
-class FileReader:
-    """Reads ranges of one injector. A file that cannot be cut stays open from range to range."""
-
-    def __init__(self, injection: Injection, intake: Intake, *, at_once: int) -> None:
-        assert isinstance(injection.source, FileSource)
-        self._injection, self._source, self._intake, self._at_once = injection, injection.source, intake, at_once
+    def __init__(self, source: FileSource[Any], context: SourceContext) -> None:
+        self._source, self._context = source, context
+        self._at_once = 1
         self._open: tuple[int, int, Iterator[Lines]] | None = None  # a file, how many of its records were given, and the rest
 
-    def read(self, of: Range, now: Timestamp) -> Iterator[Slice]:
-        """A slice at a time, so that memory is bounded whatever a range holds; the last one says how far the source is read."""
-        waiting, major = Lines([], []), 0
+    def read(self, piece: Piece, at_most: int) -> Iterator[Batch]:
+        """The last batch says how far the source is read; the others before it say nothing of that."""
+        waiting, major, self._at_once = Lines([], []), 0, at_most
         positions: dict[str, int] = {}
-        for piece in _decode_pieces(of.content):
-            if waiting.texts and piece.number >> FILE_BITS != major:
-                yield self._slice(waiting, major, now)
+        for some_file in _decode_pieces(piece.content):
+            if waiting.texts and some_file.number >> FILE_BITS != major:
+                yield _batch(waiting, major)
                 waiting = Lines([], [])
-            major = piece.number >> FILE_BITS
-            high = (piece.number & ((1 << FILE_BITS) - 1)) << PLACE_BITS
-            for lines in self._lines(piece, positions):
+            major = some_file.number >> FILE_BITS
+            high = (some_file.number & ((1 << FILE_BITS) - 1)) << PLACE_BITS
+            for lines in self._lines(some_file, positions):
                 _extend(waiting, lines, high)
-                while len(waiting.texts) >= self._at_once:
-                    some, waiting = _cut(waiting, self._at_once)
-                    yield self._slice(some, major, now)
-        last = self._slice(waiting, major, now)
+                while len(waiting.texts) >= at_most:
+                    some, waiting = _cut(waiting, at_most)
+                    yield _batch(some, major)
+        last = _batch(waiting, major)
         last.positions = positions
         yield last
-
-    def _slice(self, lines: Lines, major: int, now: Timestamp) -> Slice:
-        taken = self._intake.read(lines.places, lines.texts, now=now, major=major, columns=lines.columns, reasons=lines.reasons)
-        return self._intake.slice(taken, major)
 
     def _lines(self, piece: FilePiece, positions: dict[str, int]) -> Iterator[Lines]:
         try:
@@ -116,20 +90,24 @@ class FileReader:
         if kept is not None and kept[0] == piece.number and kept[1] <= piece.start:
             rest = kept[2]  # another lane may have read some in between
         else:
-            rest = read_records(self._injection, piece.path, piece.start, self._at_once)
+            rest = read_records(self._source, self._context, piece.path, piece.start, self._at_once)
         for lines in rest:
             if lines.after <= piece.start:
                 continue
             fresh = _cut(lines, sum(place < piece.start for place in lines.places))[1]
             yield fresh
             size += sum(map(len, fresh.texts))
-            if piece.at_most is not None and (lines.after - piece.start >= piece.at_most or size >= BYTES_PER_RANGE):
+            if piece.at_most is not None and (lines.after - piece.start >= piece.at_most or size >= BYTES_PER_PIECE):
                 self._open = (piece.number, lines.after, rest)
                 return position(piece.number, record=lines.after)
         return position(piece.number + 1)
 
     def _refused(self, piece: FilePiece, why: str) -> RecordError:
-        return RecordError(f"injector {self._injection.name!r}, {piece.path}", why)
+        return RecordError(f"injector {self._context.injector!r}, {piece.path}", why)
+
+
+def _batch(lines: Lines, major: int) -> Batch:
+    return Batch(lines.texts, lines.places, {}, major=major, columns=lines.columns, reasons=lines.reasons)
 
 
 def _extend(waiting: Lines, lines: Lines, high: int) -> None:

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from millstream.core.ledger import Ledger, SourceProgress
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, FileSource, Injection, Source
-
-
-def described(source: Source[Any]) -> str:
-    """What positions depend on, in words for people. A pattern and a format do not count: files are known by their names."""
-    match source:
-        case FileSource(path=path):
-            found = Path(path)
-            return f"files in {(found if found.is_dir() else found.parent).absolute()}"
-        case DataFrameSource():
-            return "a DataFrame"
-        case _:
-            return "Python values"
+from millstream.injector import Injection
 
 
 def sources_of(injections: Mapping[str, Injection], ledger: Ledger) -> dict[str, str]:
     """For the first commit of a run: what its injectors read, and what those read that are not in its code now."""
-    return {**ledger.plant.sources, **{name: described(injection.source) for name, injection in injections.items()}}
+    return {**ledger.plant.sources, **{name: injection.source.identity() for name, injection in injections.items()}}
 
 
 def check_same(injections: Mapping[str, Injection], ledger: Ledger) -> None:
     """Refuses another source under the name of an injector that has read something. One whose input has ended reads nothing more."""
     for name, injection in injections.items():
         progress = ledger.sources.get(name, SourceProgress())
-        before, now = ledger.plant.sources.get(name), described(injection.source)
-        has_read = progress.batch >= 0 or progress.position > 0 or bool(progress.positions)
+        before, now = ledger.plant.sources.get(name), injection.source.identity()
+        has_read = progress.batch >= 0 or bool(progress.positions)
         if before is None or before == now or progress.finished or not has_read:
             continue
         raise TopologyError(

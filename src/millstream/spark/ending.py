@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 QUERY_TIMEOUT = 30.0  # seconds for a query to leave the batch that it is in
 JOIN_TIMEOUT = 10.0  # seconds for threads that have been told to end
-USER_TIMEOUT = 1.0  # seconds for a thread that goes through the user's iterable: it may be silent for ever
 
 
 class StoppableQuery(Protocol):
@@ -77,3 +77,9 @@ def wait_for(work: Callable[[], None], *, name: str, look: Callable[[], None], p
 
 def _took_too_long(error: Exception) -> bool:
     return isinstance(error, Py4JJavaError) and "java.util.concurrent.TimeoutException" in str(error)
+
+
+def if_java_lives(deed: Callable[[], None]) -> None:
+    """A Java process that died takes queries and lock with it; then it is its death that is told."""
+    with suppress(Py4JError, ConnectionError):
+        deed()

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit
 from millstream.core.parts import Columns, Part
-from millstream.delivery import WriterTarget
 from millstream.errors import Fenced
 from millstream.journal.disk import LocalDisk
 from millstream.journal.ownership import Ownership
@@ -62,7 +61,7 @@ class Deliveries:
         with ExitStack() as undo:
             undo.callback(self.stop, 0, 0.0)
             for name, delivery in graph.deliveries.items():
-                if isinstance(delivery.target, WriterTarget):
+                if delivery.written is not None:
                     continue
                 stream = graph.stream_of(delivery.stream)
                 context, connection, steps = open_delivery(

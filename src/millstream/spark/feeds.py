@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -13,19 +13,20 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Commit, SourceProgress
+from millstream.core.ledger import Commit
 from millstream.core.route import Dealer
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, FileSource, Injection, Source, ValueSource
+from millstream.injector import Injection
 from millstream.journal.names import VALUES, ByThread, prefix_of
 from millstream.journal.segments import SegmentWriter
 from millstream.log.checks import check_injector
 from millstream.mill.driving import wall_clock
+from millstream.source import BYTES_PER_PIECE, ReadBy, SourceContext
 from millstream.sources.dealing import Intake
-from millstream.sources.files import FilesThread, Looker, has_folder, list_of
-from millstream.sources.values import ValuesThread
+from millstream.sources.pieces import context_of
+from millstream.sources.thread import SourceThread
 from millstream.spark.datasource import InjectorSink
-from millstream.spark.ending import QUERY_TIMEOUT, USER_TIMEOUT, join_all, stop_queries, wait_for
+from millstream.spark.ending import QUERY_TIMEOUT, join_all, stop_queries, wait_for
 from millstream.spark.injectors import InjectorSettings
 from millstream.spark.launch import Died, Launcher, make_active, where
 from millstream.spark.planning import Planning
@@ -37,14 +38,13 @@ TRIGGER = "200 milliseconds"
 
 
 class Feeds:
-    """For each injector that has not ended: a thread that takes values, one that lists files, or of a DataFrame a query, or a
-    thread that writes it."""
+    """For each injector that has not ended: a thread that reads its source, or of a DataFrame a query, or a thread that writes it."""
 
     def __init__(self, launcher: Launcher, planner: Planning, settings: Callable[[str], InjectorSettings], *, must_end: bool) -> None:
         self._launcher, self._planner, self._settings, self._must_end = launcher, planner, settings, must_end
         self._injections = launcher.graph.injections
         self.queries: dict[str, StreamingQuery] = {}
-        self._threads: dict[str, ValuesThread | FilesThread] = {}
+        self._threads: dict[str, SourceThread] = {}
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, Exception] = {}
         self._stopped = threading.Event()
@@ -62,15 +62,21 @@ class Feeds:
             source = known.get(name)
             if source is None or not source.finished:
                 self._start(name, injection)
-            elif isinstance(injection.source, FileSource):
-                self._say_what_came_later(injection, source)
             else:
-                say_what_is_not_read(name, injection.source, source)
+                self._say_what_is_left(injection)
 
     def on_commit(self, commit: Commit) -> None:
         for thread in list(self._threads.values()):  # another thread starts more of them
-            if isinstance(thread, FilesThread):
-                thread.on_commit(commit)
+            thread.on_commit(commit)
+
+    @property
+    def troubles(self) -> list[str]:
+        """Sources that cannot be reached, or have something to say."""
+        return [trouble for thread in list(self._threads.values()) if (trouble := thread.trouble) is not None]
+
+    def lags(self) -> Mapping[str, Mapping[str, int]]:
+        """By injector and partition, how many records are known to be there that were not read yet."""
+        return {name: lag for name, thread in list(self._threads.items()) if (lag := thread.lag())}
 
     def look(self) -> None:
         """Once around: has one died, or ended?"""
@@ -121,19 +127,14 @@ class Feeds:
 
     def join(self, seconds: float) -> list[str]:
         """After `stop`: wait for the threads of inputs; returns those that still run. An iterable may be silent for ever."""
-        takers = [reads.join_taker(USER_TIMEOUT) for reads in self._threads.values() if isinstance(reads, ValuesThread)]
-        return [*filter(None, takers), *join_all([*self._threads.values(), *self._wholes.values()], seconds)]
+        late = join_all([*self._threads.values(), *self._wholes.values()], seconds)
+        return [*late, *(reads.left_running for reads in self._threads.values() if reads.left_running is not None)]
 
     def _start(self, name: str, injection: Injection) -> None:
-        launcher, source = self._launcher, injection.source
-        if isinstance(source, ValueSource):
-            self._start_values(name, injection, source)
-            return
-        if isinstance(source, FileSource):
-            self._refuse_endless(name, ends=source.bounded)
-            known, most = self._planner.ledger.sources.get(name), launcher.options.max_bytes_per_epoch
-            offer, feed = self._planner.offer, self._planner.feed
-            self._threads[name] = FilesThread(injection, launcher.folder.inputs, known, offer=offer, feed=feed, most=most)
+        launcher = self._launcher
+        if injection.source.read_by is ReadBy.DRIVER:
+            self._refuse_endless(name, ends=injection.source.bounded)
+            self._threads[name] = self._thread_of(injection)
             self._threads[name].start()
             return
         frame = frame_of(launcher.spark, injection)
@@ -155,36 +156,23 @@ class Feeds:
                 "give it a bounded source, such as ms.files(..., bounded=True), or stop it yourself"
             )
 
-    def _say_what_came_later(self, injection: Injection, source: SourceProgress) -> None:
-        """An input that has ended stays ended: its low watermark is +∞, and whatever came now would be late for ever."""
-        listed, _ = list_of(self._launcher.folder.inputs, injection, source)
-        if not has_folder(injection):
-            return
-        if later := Looker(injection).look(listed.knows):
-            log.warning(
-                "injector %r has ended, and %d files that came since are not read, such as %s; inject them under another name, "
-                "or leave out bounded=True in a new folder",
-                injection.name,
-                len(later),
-                later[0].path,
-            )
+    def _context_of(self, injection: Injection) -> SourceContext:
+        folder, known = self._launcher.folder.inputs / injection.name, self._planner.ledger.sources.get(injection.name)
+        return context_of(injection, known, folder=folder, max_bytes=min(self._launcher.options.max_bytes_per_epoch, BYTES_PER_PIECE))
 
-    def _start_values(self, name: str, injection: Injection, source: ValueSource[object]) -> None:
+    def _say_what_is_left(self, injection: Injection) -> None:
+        """An input that has ended stays ended: its low watermark is +∞, and whatever came now would be late for ever."""
+        left = injection.source.left_over(self._context_of(injection))
+        if left is None:
+            log.info("injector %r has ended, and is asked for nothing more", injection.name)
+        else:
+            log.warning("injector %r has ended with %d records, and %s", injection.name, self._injected(injection.name), left)
+
+    def _thread_of(self, injection: Injection) -> SourceThread:
         pinned, planner = self._launcher.pinned, self._planner
         intake = Intake(injection, Dealer(self._launcher.graph, Lanes(pinned.buckets, pinned.lanes)))
-        known = planner.ledger.sources.get(name)
-        values = ValuesThread(
-            name,
-            source,
-            intake,
-            SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.ledger.fence)), lambda: uuid.uuid4().hex),
-            position=0 if known is None else known.position,
-            feed=planner.feed,
-            room=planner.room.wait,
-            clock=wall_clock,
-        )
-        self._threads[name] = values
-        values.start()
+        writer = SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.ledger.fence)), lambda: uuid.uuid4().hex)
+        return SourceThread(injection, self._context_of(injection), intake, writer, planner, clock=wall_clock)
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
         """A batch DataFrame is written in one batch, by a thread: the rest of the run does not wait for it."""
@@ -202,6 +190,9 @@ class Feeds:
 
         thread = self._wholes[name] = threading.Thread(target=work, name=f"millstream injects {name}", daemon=True)
         thread.start()
+
+    def _injected(self, name: str) -> int:
+        return self._planner.ledger.sources[name].injected
 
     def _taken(self, name: str) -> int:
         known = self._planner.ledger.sources.get(name)
@@ -237,22 +228,3 @@ class Feeds:
 
     def _again(self, name: str, error: BaseException) -> None:
         self.queries[name] = self._launcher.again(f"inject {name}", self.queries[name], error)
-
-
-def say_what_is_not_read(name: str, source: Source[object], known: SourceProgress) -> None:
-    """An input that has ended stays ended, whatever it is given now: its low watermark is +∞, so all of it would be late."""
-    if isinstance(source, DataFrameSource):
-        log.warning(
-            "injector %r has ended with %d records, and its DataFrame is not read again; inject what it may have more under another name",
-            name,
-            known.injected,
-        )
-    elif isinstance(source, ValueSource) and isinstance(source.values, Sized) and len(source.values) > known.position:
-        log.warning(
-            "injector %r has ended after %d values, and the %d that it has more now are not taken; inject them under another name",
-            name,
-            known.position,
-            len(source.values) - known.position,
-        )
-    else:
-        log.info("injector %r has ended, and is asked for nothing more", name)

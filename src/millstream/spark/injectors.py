@@ -159,8 +159,8 @@ class TaskWork:
         self._now = now
         self._waiting, self._letters = Columns(), Columns()
         self._left = Injected()
-        functions = callable(injection.key) or callable(injection.timestamp) or callable(injection.partition)
-        self._by_columns = not functions and isinstance(injection.low_watermark, BoundedDisorder)
+        columns = isinstance(injection.key, str) and isinstance(injection.timestamp, str) and not callable(injection.partition)
+        self._by_columns = columns and isinstance(injection.low_watermark, BoundedDisorder)
 
     def take(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:

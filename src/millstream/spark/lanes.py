@@ -28,7 +28,7 @@ from millstream.mill.channel import connect
 from millstream.mill.held import Held
 from millstream.mill.lane import Lane
 from millstream.mill.serving import serve
-from millstream.sources.reading import RangesReader
+from millstream.sources.pieces import PiecesReader
 from millstream.spark.failure import reported
 from millstream.spark.ship import unpack
 
@@ -115,8 +115,8 @@ def _new_lane(settings: LaneSettings, store: SparkStore) -> Lane:
     writer = SegmentWriter(disk, prefix_of(ByLane(settings.number)), lambda: uuid.uuid4().hex[:12])
     held = Held(store, memory=settings.memory)
     lanes, graph = Lanes(settings.buckets, settings.lanes), unpack(settings.graph)
-    ranges = RangesReader(graph, lanes, at_once=settings.records_at_once)
-    return Lane(graph, settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep), ranges.read)
+    pieces = PiecesReader(graph, lanes, at_once=settings.records_at_once)
+    return Lane(graph, settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep), pieces.read)
 
 
 def start_lane(spark: SparkSession, settings: LaneSettings, *, name: str, checkpoint: Path, workers: str) -> StreamingQuery:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import Graph
 from millstream.log.folder import Folder, Pinned
-from millstream.spark.failure import came_too_late
+from millstream.spark.failure import came_too_late, explained
 from millstream.spark.options import Options
 from millstream.spark.session import query_settings
 
@@ -97,3 +97,10 @@ def _drop_unfinished(checkpoint: Path) -> None:
 def make_active(spark: SparkSession) -> None:
     """Spark looks our sources and sinks up in the session that is active in the thread; making a DataFrame makes it so."""
     spark.createDataFrame([], "nothing INT")
+
+
+def cause_of(died: Died, folder: Folder) -> str:
+    try:
+        return folder.located(explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query)))
+    except Exception as error:  # whoever looks for the file to blame may stumble over it; the run must end all the same
+        return f"{died.where} stopped: {died.error}; what is to blame could not be looked for: {error}"

@@ -9,16 +9,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Collection
-from pathlib import Path
 
 import msgspec
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger, SourceProgress
-from millstream.delivery import FileTarget
 from millstream.errors import Fenced, TopologyError
-from millstream.injector import FileSource
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.notes import Notes
@@ -27,10 +24,11 @@ from millstream.log.checks import check_lane, check_noted, check_segments
 from millstream.log.folder import Folder, Pinned
 from millstream.log.moving import check_place
 from millstream.mill.actions import Moment, Settings
-from millstream.mill.beginning import check_holds, first_commit, plant_of, rows_to_redo
+from millstream.mill.beginning import check_holds, check_order, first_commit, plant_of, rows_to_redo
 from millstream.mill.driving import Ended, wall_clock
 from millstream.mill.messages import Redo
-from millstream.sources.files import Looker, list_of, would_read
+from millstream.source import ReadBy
+from millstream.sources.checking import check_source
 from millstream.sources.same import check_same, sources_of
 from millstream.spark.ending import QUERY_TIMEOUT, stop_queries
 from millstream.spark.lanes import LaneSettings, start_lane
@@ -38,8 +36,8 @@ from millstream.spark.launch import Died, Launcher, where
 from millstream.spark.options import Options
 from millstream.spark.planning import Planning
 from millstream.targets.checks import Ends, check_targets
-from millstream.targets.files import file_name, prefix_of
 from millstream.targets.steps import forget_steps
+from millstream.targets.written import place_of
 from millstream.timestamp import SECOND, Timestamp
 
 log = logging.getLogger("millstream")
@@ -74,6 +72,7 @@ class RunJournal:
         self.commits.make_folders()
         ends = Ends.of(self._folder, self._graph)
         ledger = open_ledger(self.commits)
+        check_order(self._graph, ledger)
         check_holds(self._graph, ledger)
         check_same(self._graph.injections, ledger)
         for lane in range(self.pinned.lanes):
@@ -82,10 +81,8 @@ class RunJournal:
         check_segments(self.commits, ledger, [redo for of_lane in self.redo(ledger).values() for redo in of_lane])
         for name, injection in self._graph.injections.items():
             source = ledger.sources.get(name, SourceProgress())
-            if isinstance(injection.source, FileSource):
-                list_of(self._folder.inputs, injection, source)
-                if not source.finished:
-                    Looker(injection)
+            if injection.source.read_by is ReadBy.DRIVER:
+                check_source(injection, source, self._folder.inputs / name)
             elif not source.finished:
                 check_noted(self._folder, name, source.batch, self.notes)
         ends.check(self._folder, self._graph, ledger, anew=self._anew)
@@ -113,16 +110,13 @@ class RunJournal:
 def check_no_loop(graph: Graph) -> None:
     """Refuse a delivery of files whose own files an injector of the same topology would read: the run would never end."""
     for name, delivery in graph.deliveries.items():
-        target = delivery.target
-        if not isinstance(target, FileTarget):
-            continue
-        written = file_name(prefix_of(name, "0" * 8), 0, 0, target.format)
+        place = place_of(delivery)
+        written = None if place is None else place.files()
         for injection in graph.injections.values():
-            source = injection.source
-            if isinstance(source, FileSource) and not source.bounded and would_read(source, Path(target.path), written):
+            if written is not None and injection.source.would_read(written):
                 raise TopologyError(
-                    f"delivery {name!r}: injector {injection.name!r} reads {source.path!r}, and would read the files that are delivered "
-                    f"to {target.path}; deliver to another folder"
+                    f"delivery {name!r}: injector {injection.name!r} reads {injection.source.describe()}, and would read the files that "
+                    f"are delivered to {written.parent}; deliver to another folder"
                 )
 
 

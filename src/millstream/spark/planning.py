@@ -106,6 +106,13 @@ class Planning:
         """A source has something for lanes to read."""
         self._send(said.Offer(ranges))
 
+    def unread(self, injector: str, partitions: list[str] | None) -> None:
+        self._send(said.Unread(injector, partitions))
+
+    def has_room(self, timeout: float) -> bool:
+        """Waits until sources may be read, so many seconds at most."""
+        return self.room.wait(timeout)
+
     def logged(self, upto: int) -> None:
         self._send(said.Logged(upto))
 

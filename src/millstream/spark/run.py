@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -23,17 +23,19 @@ from millstream.log.status import Status, status_from, status_of
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import wall_clock
 from millstream.spark.datasource import SOURCES
-from millstream.spark.ending import JOIN_TIMEOUT, join_all
+from millstream.spark.ending import JOIN_TIMEOUT, if_java_lives, join_all
 from millstream.spark.ends import Deliveries
-from millstream.spark.failure import explained, full_error, kind_of
+from millstream.spark.failure import full_error, java_died, kind_of
 from millstream.spark.feeds import Feeds
 from millstream.spark.injectors import InjectorSettings
-from millstream.spark.launch import Died, Launcher
+from millstream.spark.launch import Died, Launcher, cause_of
 from millstream.spark.milling import Milling, RunJournal
 from millstream.spark.options import DRAINED, Options, Until, agree
 from millstream.spark.owner import Lock, own, pin, refuse_if_held
 from millstream.spark.session import channel_host, lanes_for, session_for
 from millstream.spark.ship import pack
+from millstream.spark.telling import Telling
+from millstream.spark.waiting import WriteWaiter
 from millstream.spark.writing import Writer
 from millstream.topology import Topology
 
@@ -41,7 +43,7 @@ log = logging.getLogger("millstream")
 
 WATCH_INTERVAL = 0.5  # seconds between two looks at the queries
 DRAIN_INTERVAL = 0.1  # the same where somebody waits for the end
-NOTES_INTERVAL = 1.0  # seconds between two looks for notes whose message was lost
+NOTES_INTERVAL = 1.0  # seconds between two looks for notes whose message was lost, and between two words on how it stands
 BUCKETS = 16
 STOP_TIMEOUT = 120.0  # seconds that stop() waits for checkpoints, for the log and for deliveries
 
@@ -83,7 +85,7 @@ class Run:
         self._spark, self._spark_log = session_for(spark, spark_log=spark_log, sources=SOURCES)
         self._lock = Lock(self._spark, self._folder)
         with self._folder.usable(), ExitStack() as undo:
-            undo.callback(_if_java_lives, self._lock.release)
+            undo.callback(if_java_lives, self._lock.release)
             if pinned is None:
                 pinned = pin(
                     self._folder, self._graph.name, buckets=options.buckets or BUCKETS, lanes=options.lanes or lanes_for(self._spark)
@@ -97,7 +99,7 @@ class Run:
                 settle(self._folder, pinned)
             self._mill = Milling(self._launcher, journal, host=channel_host(self._spark))
             undo.callback(self._mill.planner.join, JOIN_TIMEOUT)
-            undo.callback(_if_java_lives, self._mill.close)
+            undo.callback(if_java_lives, self._mill.close)
             own(self._folder, self._mill.fence)
             planner = self._mill.planner
             self._owner = Ownership(journal.commits, self._mill.fence, lambda: planner.ledger.number)
@@ -108,11 +110,18 @@ class Run:
             undo.callback(self._writer.join, JOIN_TIMEOUT)
             undo.callback(self._writer.end)
             self._feeds = Feeds(self._launcher, planner, self._injector_settings, must_end=until is DRAINED)
-            planner.watchers += [self._deliveries.on_commit, self._writer.on_commit, self._feeds.on_commit]
+            self._waiting = WriteWaiter(self._graph, planner, self._deliveries, self._writer)
+            self._telling = Telling(self._folder, self._graph.name, planner, self._feeds, self._deliveries)
+            planner.watchers += [self._deliveries.on_commit, self._writer.on_commit, self._feeds.on_commit, self._waiting.on_commit]
             undo.callback(self._feeds.join, JOIN_TIMEOUT)
-            undo.callback(_if_java_lives, self._feeds.stop)
-            with self._launcher.settings():
-                self._start()
+            undo.callback(if_java_lives, self._feeds.stop)
+            try:
+                with self._launcher.settings():
+                    self._start()
+            except (Py4JError, ConnectionError) as error:
+                if not java_died(error):
+                    raise
+                raise self._failed(Died("the start of the run", error)) from error
             undo.pop_all()
         log.info("topology %r runs on %s from epoch %d on, %d lanes", self._graph.name, self._folder.path, ledger.number, pinned.lanes)
         self._watcher.start()
@@ -125,15 +134,29 @@ class Run:
         if planner.ended.is_set():
             return status_of(self._folder.path)
         try:
-            troubles = planner.ask(Question.TROUBLES)
+            now = self._telling.now()
         except Exception:
             if not planner.ended.is_set():
                 raise
             return status_of(self._folder.path)  # it ended while it was asked; why is for `wait` to raise
-        assert isinstance(troubles, list)
-        found = planner.read(lambda ledger: status_from(ledger, self._graph.name, running=self.active, now=wall_clock()))
-        found.troubles = [*troubles, *self._deliveries.troubles]
-        return found
+        return planner.read(lambda ledger: status_from(ledger, self._graph.name, running=self.active, now=wall_clock())).add(now)
+
+    def wait_for(self, delivery: str, position: object, *, of: str | None = None, timeout: float | None = None) -> int | None:
+        """Until a delivery has all that a place in a source has caused, so that its writer reads its own write. Returns an epoch: whatever
+        has the stream up to it, by the ledger of its table for example, shows the write. None if the time is over, or the run has
+        ended, first; raises what made the run fail.
+
+        `position` is what a writer got back: of Kafka a delivered message or (topic, partition, offset), of PostgreSQL an LSN, or an
+        epoch, which is a number. `of` names the injector where that is not clear. What a timer tells later is not waited for.
+
+            run.wait_for("view", connection.execute("SELECT pg_current_wal_lsn()").fetchone()[0], timeout=5)
+        """
+
+        def goes_on() -> bool:
+            self._raise()
+            return self.active
+
+        return self._waiting.wait_for(delivery, position, of, timeout, goes_on)
 
     def stop(self) -> None:
         """Commit the open epoch, checkpoint every lane, deliver what is committed, and stop. A later run goes on from there.
@@ -206,6 +229,8 @@ class Run:
                     noted = time.monotonic()
                     for name in list(self._feeds.queries):
                         self._mill.planner.take_notes(name)
+                    if not self._halting.is_set():
+                        self._telling.tell()
             except Died as died:
                 self._fail(died)
             except Exception as error:
@@ -344,19 +369,6 @@ class Run:
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def cause_of(died: Died, folder: Folder) -> str:
-    try:
-        return folder.located(explained(died.where, died.error, None if died.query is None else folder.checkpoint(died.query)))
-    except Exception as error:  # whoever looks for the file to blame may stumble over it; the run must end all the same
-        return f"{died.where} stopped: {died.error}; what is to blame could not be looked for: {error}"
-
-
-def _if_java_lives(deed: Callable[[], None]) -> None:
-    """A Java process that died takes queries and lock with it; then it is its death that is told."""
-    with suppress(Py4JError, ConnectionError):
-        deed()
 
 
 def start(

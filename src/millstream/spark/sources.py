@@ -8,7 +8,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DateType, IntegralType, TimestampNTZType, TimestampType
 
 from millstream.errors import TopologyError
-from millstream.injector import DataFrameSource, Explicit, Injection
+from millstream.injector import Injection
+from millstream.sources.dataframe import DataFrameSource
+from millstream.sources.dealing import TEXT_ROLES
 
 TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
@@ -25,17 +27,9 @@ def frame_of(spark: SparkSession, injection: Injection) -> DataFrame:
         raise TopologyError(
             f"injector {injection.name!r}: {frame!r} is not a DataFrame; give one, or a function of the session that returns one"
         )
-    policy = injection.low_watermark
     wanted = [F.to_json(F.struct("*"), {**TIMES, "ignoreNullFields": "false"}).alias("value")]
-    named = {
-        "_key": injection.key,
-        "_timestamp": injection.timestamp,
-        "_partition": injection.partition,
-        "_low_watermark": policy.of if isinstance(policy, Explicit) else None,
-    }
-    for name, column in named.items():
-        if isinstance(column, str):
-            wanted.append(_column(frame, injection.name, column, text=name in ("_key", "_partition")).alias(name))
+    for role, column in injection.columns.items():
+        wanted.append(_column(frame, injection.name, column, text=role in TEXT_ROLES).alias(f"_{role.replace(' ', '_')}"))
     return frame.select(*wanted)
 
 

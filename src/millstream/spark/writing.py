@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from millstream.core.graph import Graph
 from millstream.core.ledger import Commit, Ledger
-from millstream.delivery import Delivery, FileTarget, WriterTarget
+from millstream.delivery import Delivery
 from millstream.errors import LogError
 from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
@@ -48,7 +48,7 @@ class Writer:
             options,
             fence,
         )
-        self._deliveries = {name: d for name, d in graph.deliveries.items() if isinstance(d.target, WriterTarget)}
+        self._deliveries = {name: d for name, d in graph.deliveries.items() if d.written is not None}
         self._unkept = frozenset(name for name, stream in graph.streams.items() if not stream.kept)
         self._types = pickled({graph.stream_of(d.stream).name: graph.stream_of(d.stream).value_type for d in self._deliveries.values()})
         self._positions: dict[str, int] = {}
@@ -87,6 +87,12 @@ class Writer:
     def behind(self, newest: int) -> list[str]:
         """What does not have all records up to this commit."""
         return self._planner.read(self._behind)
+
+    def has(self, delivery: str, epoch: int) -> bool:
+        """Whether a delivery that it writes has all records up to this epoch."""
+        stream = self._graph.stream_of(self._deliveries[delivery].stream).name
+        wanted = self._planner.read(lambda ledger: min(epoch, ledger.latest.get(stream, 0)))
+        return self._positions.get(delivery, -1) >= wanted
 
     def _behind(self, ledger: Ledger) -> list[str]:
         latest = ledger.latest
@@ -163,14 +169,15 @@ class Writer:
         hearer.start()
 
     def _settings(self, name: str, delivery: Delivery) -> said.OutputSettings:
-        target = delivery.target
-        assert isinstance(target, WriterTarget)
+        target = delivery.written
+        assert target is not None
         return said.OutputSettings(
             name=name,
             stream=self._graph.stream_of(delivery.stream).name,
             path=target.path,
             delivered=self._planner.ledger.delivered.get(name, 0),
-            format=target.format if isinstance(target, FileTarget) else None,
+            format=target.format,
+            key=target.key,
             every=int(target.every),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.errors import Fenced, LogError, MillstreamError, TopologyError, Unreachable
 from millstream.record import Record
-from millstream.target import DeliveryContext, Sink, Step, Target
+from millstream.target import AnyTarget, DeliveryContext, Sink, Step
 from millstream.targets.steps import ways_out
 
 log = logging.getLogger("millstream")
@@ -22,7 +22,7 @@ class Abandoned(MillstreamError):
 
 
 @contextmanager
-def blaming(delivery: str, target: Target) -> Iterator[None]:
+def blaming(delivery: str, target: AnyTarget) -> Iterator[None]:
     """Of what a target raises when a run starts: names it, or the folder of the run would be blamed for a socket."""
     try:
         yield
@@ -37,7 +37,7 @@ def blaming(delivery: str, target: Target) -> Iterator[None]:
 class Connection:
     """Whether a step went in that was interrupted, a target with transactions knows; any other gets it once more."""
 
-    def __init__(self, target: Target, context: DeliveryContext) -> None:
+    def __init__(self, target: AnyTarget, context: DeliveryContext) -> None:
         self._target, self._context = target, context
         self._sink: Sink | None = target.open(context)
         self.trouble: str | None = None  # why it waits now

@@ -6,9 +6,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +24,7 @@ from millstream.log.parquet import write_parquet
 from millstream.log.rows import Rows
 from millstream.targets.leftovers import sweep_table
 from millstream.targets.output import Refused
+from millstream.targets.row_values import RowValues
 from millstream.targets.typed import Gathered, Values
 from millstream.timestamp import Timestamp
 
@@ -39,7 +41,9 @@ class DeltaOutput:
     one goes in; others make deltalake take the next version (tried with 1.6.6; rule 16).
     """
 
-    def __init__(self, name: str, path: str, values: Values, *, identity: str, begins: int) -> None:
+    configuration: ClassVar[dict[str, str]] = {}  # of a table that is made
+
+    def __init__(self, name: str, path: str, values: Values | RowValues, *, identity: str, begins: int) -> None:
         """`begins` is the position where the table has none: what came before went elsewhere, or nowhere."""
         self.name, self.streams = name, frozenset([values.stream])
         self._path, self._values, self._begins = Path(path), values, begins
@@ -67,16 +71,14 @@ class DeltaOutput:
         table = self._open()
         if self._found(table) != self._position:
             raise Refused(self._another(f"it is at epoch {self._found(table)}"))
+        actions = self._actions(table)
         if self._files:
             sync_folder(self._path)
         version = table.version()
-        # From here on nobody removes them: after an error it is not known whether a commit names them.
-        actions: list[AddAction | RemoveAction] = [*self._files]
-        self._files = []
-        properties = CommitProperties(app_transactions=[Transaction(self._app, to)])
+        self._files = []  # from here on nobody removes them: after an error it is not known whether a commit names them
         try:
             table.create_write_transaction(
-                actions, "append", self._values.schema, commit_properties=properties, post_commithook_properties=NO_HOOKS
+                actions, "append", self._values.schema, commit_properties=self._properties(to), post_commithook_properties=NO_HOOKS
             )
         except CommitFailedError as error:
             raise Refused(self._another(str(error).splitlines()[0])) from error
@@ -98,12 +100,25 @@ class DeltaOutput:
         called = re.compile(rf"{re.escape(self._prefix)}-(\d{{12,}})-[0-9a-f]{{32}}\.parquet")
         sweep_table(self._path, self._open(), self._app, called, staged={file.path for file in self._files}, now=now)
 
+    def _actions(self, table: DeltaTable) -> list[AddAction | RemoveAction]:
+        """What the next commit does to the table as it stands."""
+        return [*self._files]
+
+    def _properties(self, to: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(self._app, to)])
+
     def _write(self, rows: Rows) -> None:
+        assert isinstance(self._values, Values)
+        self._write_file(self._values.table(rows))
+
+    def _write_file(self, content: pa.Table, *, repeated: Sequence[str] = ("key",)) -> AddAction:
         self._path.mkdir(parents=True, exist_ok=True)
         name = f"{self._prefix}-{self._position:012d}-{uuid.uuid4().hex}.parquet"  # `sweep` goes by it
-        size = write_parquet(self._path / name, self._values.table(rows))
-        statistics = msgspec.json.encode({"numRecords": len(rows)}).decode()
-        self._files.append(AddAction(name, size, {}, int(time.time() * 1000), True, statistics))
+        size = write_parquet(self._path / name, content, repeated=repeated)
+        statistics = msgspec.json.encode({"numRecords": content.num_rows}).decode()
+        added = AddAction(name, size, {}, int(time.time() * 1000), True, statistics)
+        self._files.append(added)
+        return added
 
     def _found(self, table: DeltaTable) -> int:
         found = table.transaction_version(self._app)
@@ -125,8 +140,8 @@ class DeltaOutput:
         return table
 
     def _create(self) -> DeltaTable:
-        with _opening(self._path):
-            DeltaTable.create(str(self._path), self._values.schema, mode="ignore")
+        with explained_table(self._path):
+            DeltaTable.create(str(self._path), self._values.schema, mode="ignore", configuration=self.configuration or None)
             return DeltaTable(str(self._path))
 
     def _maintain(self) -> None:
@@ -149,28 +164,27 @@ def application(name: str, identity: str) -> str:
 
 def open_table(path: Path) -> DeltaTable | None:
     """The table as it stands; None if there is none."""
-    with _opening(path):
+    with explained_table(path):
         return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
 
 
-def check_schema(path: Path, table: DeltaTable, values: Values) -> None:
-    """Refuse a table whose columns are not those that the stream makes."""
-    standing, schema = pa.schema(table.schema().to_arrow()), values.schema
-    if standing.names != schema.names or standing.field("value").type != schema.field("value").type:
-        held = standing.field("value").type if "value" in standing.names else f"columns {', '.join(standing.names)}"
+def check_schema(path: Path, table: DeltaTable, values: Values | RowValues) -> None:
+    """Refuse a table whose columns are not those that the stream makes, and one whose files cannot be written anew."""
+    values.check(path, pa.schema(table.schema().to_arrow()))
+    if isinstance(values, RowValues) and table.protocol().min_reader_version > 1:
         raise LogError(
-            f"the table {path} holds values of {held}, the stream {values.stream!r} now carries "
-            f"{schema.field('value').type}; deliver it to another path, or keep the old type"
+            f"the table {path} has features that its readers must know (column mapping, deletion vectors or the like), so its rows "
+            f"cannot be kept by Millstream; deliver them to another path"
         )
 
 
 @contextmanager
-def _opening(path: Path) -> Iterator[None]:
+def explained_table(path: Path, what: str = "opened") -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
         why = str(error).splitlines()[0].removeprefix("Kernel error: ")
-        raise LogError(f"the table {path} cannot be opened: {why}; restore it from a copy, or deliver to another path") from error
+        raise LogError(f"the table {path} cannot be {what}: {why}; restore it from a copy, or deliver to another path") from error
 
 
 def _sync_versions(path: Path, version: int) -> None:

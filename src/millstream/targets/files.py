@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millstream.core.parts import Columns
 from millstream.errors import Fenced, LogError
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.log.folder import sync_folder
 from millstream.log.parquet import write_parquet
 from millstream.log.rows import Rows

@@ -8,16 +8,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream import arguments
-from millstream.errors import LogError, TopologyError, Unreachable
+from millstream.clients import kafka_options
+from millstream.clients.kafka_options import KafkaOptions, OptionValue
+from millstream.errors import LogError, TopologyError
 from millstream.target import DeliveryContext, Sink, Target
-from millstream.targets import kafka_options
-from millstream.targets.kafka_options import KafkaOptions, OptionValue
 
 if TYPE_CHECKING:
     from millstream.targets.kafka_cluster import Cluster
 
 CHECK_TIMEOUT, ANSWER_TIMEOUT = 10.0, 30.0  # seconds that a broker may take, before anything runs and later
 MISSING = 'to_kafka needs the package confluent-kafka; install it: pip install "millstream[kafka]"'
+
+# What the promise of the target rests on, with what to do instead.
+OWNED = {
+    "transactional.id": "it is made of the identity of the delivery, and keeps older runs out",
+    "group.id": "it is made of the identity of the delivery, and says how far that is",
+    "enable.idempotence": "it is always on, and keeps the order of a key",
+    "acks": "every replica in sync must have a record",
+    "request.required.acks": "every replica in sync must have a record",
+    "partitioner": "it is murmur2, the one of Java clients: a key is in the same partition whoever writes it",
+    "isolation.level": "the target reads nothing but its own position",
+    "enable.auto.commit": "the position is committed with the records",
+    "delivery.report.only.error": "only what failed is reported",
+    "on_delivery": "only what failed is reported",
+}
 
 
 @dataclass(frozen=True)
@@ -36,17 +50,8 @@ class KafkaTarget(Target):
     def check(self, context: DeliveryContext) -> None:
         cluster = self._cluster(CHECK_TIMEOUT)
         cluster.producer(lambda error, message: None)  # for options that only a producer looks at
-        try:
+        with cluster.checking(f"delivery {context.delivery!r}"):
             found = cluster.partitions()
-        except LogError as error:
-            raise TopologyError(f"delivery {context.delivery!r}: {error}") from None
-        except Unreachable:
-            if (why := cluster.refuses_credentials) is not None:
-                raise TopologyError(
-                    f"delivery {context.delivery!r}: {self.servers} does not accept the credentials: {why}; look at the options that "
-                    f"begin with security., sasl. and ssl."
-                ) from None
-            raise
         if not found and self.create_partitions is None:
             raise TopologyError(f"delivery {context.delivery!r}: {self._missing()}")
 
@@ -113,6 +118,6 @@ def to_kafka(
     return kind(
         kafka_options.topic(call, topic),
         kafka_options.servers(call, servers),
-        kafka_options.options(call, {} if options is None else options),
+        kafka_options.options(call, {} if options is None else options, OWNED, '"linger.ms": 20'),
         None if create_partitions is None else arguments.number(call, "create_partitions", create_partitions, least=1, most=100_000),
     )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from millstream.errors import LogError, MillstreamError, TopologyError, Unreachable
+from millstream.clients.kafka_clients import KafkaClients
+from millstream.errors import LogError, Unreachable
 from millstream.target import Step
 
-Client = TypeVar("Client")
-
-log = logging.getLogger("millstream")
-
 PAUSE = 0.02  # seconds between two looks at what changes by itself
-# Milliseconds. A step that follows at once finds the transaction before it not quite ended, and is tried again: of ten records, with
-# librdkafka's own 100 it took 109 ms, with this 19 to 31, and without transactions 1.
-RETRY_BACKOFF = 10
+# Milliseconds, at first; librdkafka doubles it from try to try. A step that follows at once finds the transaction before it not quite
+# ended, and is tried again: of ten records, with librdkafka's own 100 it took 109 ms, with 10 from 19 to 31, and without transactions 1.
+RETRY_BACKOFF = 1
 
 # The coordinator of a group, or an offset in it, that is not there yet; or a transaction whose end has not reached it.
 PASSING = {
@@ -43,7 +37,6 @@ REFUSED = {
     KafkaError.INVALID_REPLICATION_FACTOR: "create the topic by hand",
     KafkaError.INVALID_PARTITIONS: "give another create_partitions=",
 }
-CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
 class KafkaPosition(msgspec.Struct, frozen=True):
@@ -57,73 +50,37 @@ class KafkaPosition(msgspec.Struct, frozen=True):
         return None if self.number is None else Step(self.number, self.after, upto)
 
 
-class Heard:
-    """What librdkafka says by itself, without secrets. Apart from the cluster, so that its clients are freed with it."""
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = secrets
-        self.last: KafkaError | None = None
-
-    def log(self, level: int, message: str, *args: Any) -> None:
-        """Lines of its log, all at one level: what they mean for a delivery, the delivery says."""
-        log.debug("librdkafka: %s", self.clean(message % args))
-
-    def error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
-            self.last = error
-
-    def clean(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
-
-
-class Cluster:
+class Cluster(KafkaClients):
     """As it is for one opening of a target: with the secrets as they were then."""
 
     def __init__(self, topic: str, servers: str, settings: dict[str, Any], secrets: Sequence[str], timeout: float) -> None:
         """`timeout` is how many seconds each answer may take, with all that librdkafka tries again by itself."""
-        self.topic, self.servers, self.timeout, self._heard = topic, servers, timeout, Heard(secrets)
-        ours = {"bootstrap.servers": servers, "logger": self._heard, "error_cb": self._heard.error}
-        self._settings = {"retry.backoff.ms": RETRY_BACKOFF, **settings, **ours}
+        super().__init__("to_kafka", servers, {"retry.backoff.ms": RETRY_BACKOFF, **settings}, secrets, timeout)
+        self.topic, self.purpose, self.refused = topic, f"what is to be delivered to topic {topic!r}", REFUSED
 
     def producer(self, on_failed: Callable[[KafkaError, Any], None], **settings: Any) -> Producer:
         """One that keeps the order of a key, and tells of each record that failed."""
         ours = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2", "delivery.report.only.error": True}
-        return self._made(Producer, {**ours, "on_delivery": on_failed, **settings})
+        return self.made(Producer, {**ours, "on_delivery": on_failed, **settings})
 
     def group(self, name: str) -> Any:
         """What a transaction needs to know of a group that nobody is a member of."""
-        with closing(self._made(Consumer, {"group.id": name})) as consumer:
+        with closing(self.made(Consumer, {"group.id": name})) as consumer:
             return consumer.consumer_group_metadata()
-
-    def _made(self, client: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
-        try:
-            return client({**self._settings, **settings})
-        except (KafkaException, ValueError, TypeError) as error:
-            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            names = "the names and values are those of librdkafka's CONFIGURATION.md"
-            raise TopologyError(f"to_kafka(options=...): {self._heard.clean(text)}; {names}") from None
 
     # Questions.
 
     def partitions(self) -> int:
         """Of the topic; 0 if it does not exist. Does not create it, whatever the brokers' settings are."""
-        admin = self._made(AdminClient, {})
-        try:
-            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.timeout)
-            return len(self._answer(admin, asked[self.topic]).partitions)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return 0
-            raise self.failure(error.args[0]) from None
+        found = self.described(self.admin(), [self.topic]).get(self.topic)
+        return 0 if found is None else len(found.partitions)
 
     def create_topic(self, partitions: int) -> None:
         """Returns when the brokers know of it. Another may have created it meanwhile."""
-        admin = self._made(AdminClient, {})
+        admin = self.admin()
         try:
             asked = admin.create_topics([NewTopic(self.topic, partitions)], request_timeout=self.timeout)
-            self._answer(admin, asked[self.topic])
+            self.answer(admin, asked[self.topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self.failure(error.args[0]) from None
@@ -138,7 +95,7 @@ class Cluster:
         # By a consumer: an admin client of librdkafka 2.16 ends the process when it is told that the coordinator is another one.
         level = "read_committed" if stable else "read_uncommitted"
         deadline = time.monotonic() + self.timeout
-        with closing(self._made(Consumer, {"group.id": group, "isolation.level": level})) as consumer:
+        with closing(self.made(Consumer, {"group.id": group, "isolation.level": level})) as consumer:
             while True:
                 try:
                     (position,) = consumer.committed([TopicPartition(self.topic, 0)], self.timeout)
@@ -167,27 +124,3 @@ class Cluster:
                 f"and restore its offset or begin the delivery anew"
             ) from None
         return mark, mark.step(position.offset)
-
-    def _answer(self, admin: AdminClient, future: concurrent.futures.Future[Any]) -> Any:
-        try:
-            return future.result(self.timeout + 1)  # librdkafka gives up before
-        finally:
-            admin.poll(0)  # for what it met by itself
-
-    # What went wrong.
-
-    def failure(self, error: KafkaError) -> MillstreamError:
-        """As the run is to hear it: what will not change by itself ends it, the rest may be tried again."""
-        code, text = error.code(), self._heard.clean(error.str())
-        if code in REFUSED:
-            return LogError(f"Kafka at {self.servers} refuses what is to be delivered to topic {self.topic!r}: {text}; {REFUSED[code]}")
-        if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT):
-            heard = "" if self._heard.last is None else f": {self._heard.clean(self._heard.last.str())}"
-            return Unreachable(f"no answer from {self.servers} within {self.timeout:g} s{heard}")
-        return Unreachable(f"{self.servers}: {text}")
-
-    @property
-    def refuses_credentials(self) -> str | None:
-        """What the brokers said to them, if they were not accepted."""
-        heard = self._heard.last
-        return None if heard is None or heard.code() not in CREDENTIALS else self._heard.clean(heard.str())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,16 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from psycopg.types.json import Jsonb
 
-from millstream.core.codec import encode_value
+from millstream.change import Change
+from millstream.clients.postgres_dsn import LONGEST_NAME
+from millstream.clients.row_types import bare, fields_of_type, may_lack, without_none
+from millstream.core.codec import value_encoder
 from millstream.errors import TopologyError
 from millstream.record import Record
 from millstream.stream import called
-from millstream.targets.postgres import LONGEST_NAME, Names
+from millstream.targets.postgres import Names
 from millstream.timestamp import Duration, Timestamp, to_datetime
 
 _PLAIN: dict[Any, str] = {
@@ -58,15 +59,30 @@ class TableColumn:
 
 
 def columns_of(kind: Any, names: Names, *, deletes: bool) -> list[TableColumn]:
-    """Key, value columns, timestamp, id. With `deletes`, a value of None is no row, so it makes no column nullable."""
+    """Key, value columns, timestamp, id. With `deletes`, a value of None is no row, so it makes no column nullable; and of a
+    `Change` the columns are those of the row that it leaves."""
+    row = row_of_change(kind) if deletes else None
     found = [
         TableColumn(names.key, "text", False, lambda records: [record.key for record in records]),
-        *_value_columns(kind, deletes=deletes),
+        *(_value_columns(kind, deletes=deletes) if row is None else _value_columns(row, deletes=True, row=_row_left)),
         TableColumn(names.timestamp, "timestamptz", False, lambda records: [to_datetime(record.timestamp) for record in records]),
         TableColumn(names.id, "text", False, lambda records: [record.id for record in records]),
     ]
     _check_names([column.name for column in found], kind, names)
     return found
+
+
+def row_of_change(kind: Any) -> Any:
+    """The type of the rows of a stream of changes, `Any` where it does not say; None of any other stream."""
+    whole, _ = without_none(bare(kind))
+    if (typing.get_origin(whole) or whole) is not Change:
+        return None
+    return next(iter(typing.get_args(whole)), Any)
+
+
+def is_deletion(value: Any) -> bool:
+    """Whether the row of a record is to go: it has no value, or is a change that leaves nothing."""
+    return value is None or (isinstance(value, Change) and value.after is None)
 
 
 def column_type(kind: Any) -> ColumnType:
@@ -75,11 +91,11 @@ def column_type(kind: Any) -> ColumnType:
         return ColumnType("timestamptz", convert=to_datetime)
     if kind is Duration:
         return ColumnType("interval", convert=lambda span: timedelta(microseconds=span))
-    kind, nullable = _without_none(_bare(kind))
+    kind, nullable = without_none(bare(kind))
     if nullable:
         return dataclasses.replace(column_type(kind), nullable=True)
     if kind is type(None):
-        return dataclasses.replace(_json(), nullable=True)
+        return dataclasses.replace(_json(kind), nullable=True)
     if kind is datetime:
         return ColumnType("timestamptz", convert=_in_utc)
     if kind is time:
@@ -90,32 +106,39 @@ def column_type(kind: Any) -> ColumnType:
         return ColumnType(_PLAIN[kind])
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         inner = _common(member.value for member in kind)
-        return _json() if inner is None else dataclasses.replace(inner, convert=lambda member: member.value)
+        return _json(kind) if inner is None else dataclasses.replace(inner, convert=lambda member: member.value)
     if typing.get_origin(kind) is typing.Literal:
-        return _common(typing.get_args(kind)) or _json()
-    return _json()
+        return _common(typing.get_args(kind)) or _json(kind)
+    return _json(kind)
 
 
-def _value_columns(kind: Any, *, deletes: bool) -> list[TableColumn]:
-    whole, optional = _without_none(_bare(kind))
-    fields = _fields(whole)
+def _value_columns(kind: Any, *, deletes: bool, row: Convert | None = None) -> list[TableColumn]:
+    """Of values, or of what `row` finds in them."""
+    whole, optional = without_none(bare(kind))
+    fields = fields_of_type(whole)
     if not fields:
         found = column_type(Any if kind is None else kind)
         nullable = not deletes and (found.nullable or kind in (None, Any))
-        return [TableColumn("value", found.type, nullable, _taking(found.convert, lambda value: value))]
+        return [TableColumn("value", found.type, nullable, _taking(found.convert, lambda value: value, row))]
     get = _getter(whole)
     columns = []
     for name, hint in fields.items():
         found = column_type(hint)
-        nullable = found.nullable or _may_lack(whole, name, hint) or (optional and not deletes)
-        columns.append(TableColumn(name, found.type, nullable, _taking(found.convert, get(name))))
+        nullable = found.nullable or may_lack(whole, name, hint) or (optional and not deletes)
+        columns.append(TableColumn(name, found.type, nullable, _taking(found.convert, get(name), row)))
     return columns
 
 
-def _taking(convert: Convert | None, get: Convert) -> Callable[[Sequence[Record[Any]]], list[Any]]:
+def _row_left(change: Change[Any] | None) -> Any:
+    return None if change is None else change.after
+
+
+def _taking(convert: Convert | None, get: Convert, row: Convert | None) -> Callable[[Sequence[Record[Any]]], list[Any]]:
     """The values of a column, many at a time."""
 
     def plain(records: Sequence[Record[Any]]) -> list[Any]:
+        if row is not None:
+            return [None if (value := row(record.value)) is None else get(value) for record in records]
         return [None if (value := record.value) is None else get(value) for record in records]
 
     def converted(records: Sequence[Record[Any]]) -> list[Any]:
@@ -125,72 +148,22 @@ def _taking(convert: Convert | None, get: Convert) -> Callable[[Sequence[Record[
     return plain if convert is None else converted
 
 
-def _fields(kind: Any) -> dict[str, Any]:
-    """Names and types of what has fields; nothing for all else."""
-    cls = typing.get_origin(kind) or kind
-    if not isinstance(cls, type):
-        return {}
-    if issubclass(cls, msgspec.Struct):
-        names: Iterable[str] = cls.__struct_fields__
-    elif dataclasses.is_dataclass(cls):
-        names = [field.name for field in dataclasses.fields(cls)]
-    elif typing.is_typeddict(cls):
-        names = cls.__annotations__
-    elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        names = cls._fields
-    else:
-        return {}
-    known = dict(zip((each.__name__ for each in getattr(cls, "__parameters__", ())), typing.get_args(kind), strict=False))
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {name: known.get(getattr(hint, "__name__", ""), hint) for name in names for hint in [hints.get(name, Any)]}
-
-
 def _getter(kind: Any) -> Callable[[str], Convert]:
     if typing.is_typeddict(typing.get_origin(kind) or kind):
         return lambda name: lambda value: value.get(name)
     return lambda name: lambda value: getattr(value, name)
 
 
-def _may_lack(kind: Any, name: str, hint: Any) -> bool:
-    """Whether a TypedDict need not have the entry. What it says itself is wrong where annotations are text."""
-    if typing.get_origin(hint) in (typing.Required, typing.NotRequired):
-        return typing.get_origin(hint) is typing.NotRequired
-    return name in getattr(typing.get_origin(kind) or kind, "__optional_keys__", ())
-
-
-def _bare(kind: Any) -> Any:
-    """Without what a type is only called or annotated with."""
-    while True:
-        if kind in (Timestamp, Duration):
-            return kind
-        if hasattr(kind, "__supertype__"):
-            kind = kind.__supertype__
-        elif hasattr(kind, "__value__") and not isinstance(kind, type):  # what `type X = ...` makes
-            kind = kind.__value__
-        elif typing.get_origin(kind) in (typing.Annotated, typing.Required, typing.NotRequired, typing.Final):
-            kind = typing.get_args(kind)[0]
-        else:
-            return kind
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    """`X | None` as X and True; a union of more stays one."""
-    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
-        return kind, False
-    every = typing.get_args(kind)
-    others = tuple(each for each in every if each is not type(None))
-    return _bare(others[0]) if len(others) == 1 else typing.Union[others], len(others) < len(every)  # noqa: UP007
-
-
 def _common(values: Iterable[Any]) -> ColumnType | None:
     """The type that all values have; None if they have several, or one that is jsonb."""
     kinds = {type(value) for value in values}
-    found = column_type(kinds.pop()) if len(kinds) == 1 else _json()
+    found = column_type(kinds.pop()) if len(kinds) == 1 else _json(Any)
     return None if found.type == "jsonb" else found
 
 
-def _json() -> ColumnType:
-    return ColumnType("jsonb", convert=lambda value: Jsonb(value, dumps=encode_value))
+def _json(kind: Any) -> ColumnType:
+    encode = value_encoder(kind)
+    return ColumnType("jsonb", convert=lambda value: Jsonb(value, dumps=encode))
 
 
 def _in_utc(moment: datetime) -> datetime:

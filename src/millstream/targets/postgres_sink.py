@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from millstream.clients.postgres_connection import AWAY, NOTICE_CLIENT, configure, connect, in_words, reaching
 from millstream.delivery import Mode
 from millstream.errors import Fenced, LogError, RecordError, TopologyError, Unreachable
 from millstream.record import Record, in_order
 from millstream.target import DeliveryContext, Sink, Step
 from millstream.targets.postgres import PostgresTarget
-from millstream.targets.postgres_columns import columns_of
-from millstream.targets.postgres_table import STAGE, FoundTable, Table, ledger_at
+from millstream.targets.postgres_columns import columns_of, is_deletion
+from millstream.targets.postgres_table import STAGE, FoundTable, PostgresTable, ledger_at
 from millstream.targets.steps import ways_out
 
 log = logging.getLogger("millstream")
 
 MOST_AS_ARRAYS = 50  # rows that go as parameters of one statement where a copy would need the stage, which costs milliseconds
 
-# A server that is gone is noticed within half a minute. What the dsn says goes before these.
-_CONNECTING = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-    "target_session_attrs": "read-write",
-}
-# And so is a client: what a run that is gone has locked would keep the next one waiting.
 _SESSION = {
+    **NOTICE_CLIENT,
     "lock_timeout": "30s",
     "statement_timeout": "0",  # a first step may have a million rows
     "idle_in_transaction_session_timeout": "60s",
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
 }
 
-_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 # Of the same family, and yet it is the record: no server will ever take it.
 _TOO_LARGE = (
     psycopg.errors.ProgramLimitExceeded,
@@ -84,7 +71,7 @@ def check(target: PostgresTarget, context: DeliveryContext) -> None:
     table = _table(target, context)
     try:
         connection, hidden = _connect(target, context)
-        with _reaching(hidden), connection:
+        with reaching(hidden), connection:
             table.find(connection)
     except Unreachable as error:
         raise TopologyError(f"delivery {context.delivery!r}: {target.describe()} cannot be reached: {error}") from None
@@ -99,7 +86,7 @@ class PostgresSink(Sink):
         self._table = _table(target, context)
         self._connection, self._hidden = _connect(target, context)
         try:
-            with _reaching(self._hidden):
+            with reaching(self._hidden):
                 self._found = self._create_missing()
                 self._claim()
         except BaseException:
@@ -108,12 +95,12 @@ class PostgresSink(Sink):
         self._statements()
 
     def last_step(self) -> Step | None:
-        with _reaching(self._hidden), self._connection.transaction():
+        with reaching(self._hidden), self._connection.transaction():
             number, after, upto, _ = self._ledger_row() or (None, 0, 0, "")
         return None if number is None else Step(number, after, upto)
 
     def write(self, step: Step, records: Sequence[Record[Any]]) -> None:
-        with _reaching(self._hidden):
+        with reaching(self._hidden):
             try:
                 prepared = self._prepare(records)  # before the row of the ledger is locked
                 with self._connection.transaction():
@@ -121,11 +108,11 @@ class PostgresSink(Sink):
                     self._put(prepared)
             except _TOO_LARGE as error:
                 raise self._refusal(records, error) from None
-            except _AWAY:
+            except AWAY:
                 raise
             except _UNFIT as error:
                 if self._connection.closed:  # whatever it said before it went
-                    raise Unreachable(_text(error, self._hidden)) from None
+                    raise Unreachable(in_words(error, self._hidden)) from None
                 raise self._refusal(records, error) from None
 
     def close(self) -> None:
@@ -177,8 +164,8 @@ class PostgresSink(Sink):
         deleted: list[str] = []
         if self._table.mode is Mode.UPSERT:
             newest = {record.key: record for record in sorted(records, key=in_order)}
-            deleted = [key for key, record in newest.items() if record.value is None]
-            records = [record for record in newest.values() if record.value is not None] if deleted else list(newest.values())
+            deleted = [key for key, record in newest.items() if is_deletion(record.value)]
+            records = [record for record in newest.values() if not is_deletion(record.value)] if deleted else list(newest.values())
         return _Prepared(deleted, [column.values(records) for column in self._table.columns])
 
     def _advance(self, step: Step, records: int) -> None:
@@ -214,19 +201,19 @@ class PostgresSink(Sink):
         delivery, place = self._context.delivery, self._target.describe()
         if isinstance(error, psycopg.ProgrammingError):  # no record is to blame: a table that has changed, a right that was taken away
             return LogError(
-                f"delivery {delivery!r}: {place} does not take the step: {_text(error, self._hidden)}; put it right, and start again"
+                f"delivery {delivery!r}: {place} does not take the step: {in_words(error, self._hidden)}; put it right, and start again"
             )
         record = self._to_blame(records)
         if record is None:
             return RecordError(
-                f"delivery {delivery!r}", f"{place} does not take the step, and nothing of it was written: {_text(error, self._hidden)}"
+                f"delivery {delivery!r}", f"{place} does not take the step, and nothing of it was written: {in_words(error, self._hidden)}"
             )
         error = self._failure([record]) or error
         column = self._column_to_blame(record) or getattr(getattr(error, "diag", None), "column_name", None)
         what = f"the value for column {column!r}" if column else "the row"
         return RecordError(
             f"delivery {delivery!r}, record {record.id or 'without an id'}, key {record.key!r}",
-            f"{what} does not fit into {place}, and nothing of the step was written: {_text(error, self._hidden)}; "
+            f"{what} does not fit into {place}, and nothing of the step was written: {in_words(error, self._hidden)}; "
             f"change the column, or the code that makes such values, and start again",
         )
 
@@ -244,7 +231,7 @@ class PostgresSink(Sink):
                 self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except _TOO_LARGE as error:
             return error
-        except _AWAY:
+        except AWAY:
             raise
         except _UNFIT as error:
             return error
@@ -257,56 +244,29 @@ class PostgresSink(Sink):
                     self._connection.execute(sql.SQL("SELECT %s::{}[]").format(sql.SQL(column.type)), [column.values([record])])
             except _TOO_LARGE:
                 return column.name
-            except _AWAY:
+            except AWAY:
                 raise
             except _UNFIT:
                 return column.name
         return None
 
 
-def _table(target: PostgresTarget, context: DeliveryContext) -> Table:
+def _table(target: PostgresTarget, context: DeliveryContext) -> PostgresTable:
     columns = columns_of(context.value_type, target.names, deletes=target.mode is Mode.UPSERT)
-    return Table(target.table, target.mode, columns)
+    return PostgresTable(target.table, target.mode, columns)
 
 
 def _connect(target: PostgresTarget, context: DeliveryContext) -> tuple[psycopg.Connection[Any], list[str]]:
     """And what must not be shown."""
-    given, hidden = target.connection_options()
-    options = {**_CONNECTING, "application_name": f"millstream {context.delivery}", **given, "client_encoding": "UTF8"}
-    why = ""
+    connection, hidden = connect(target.dsn, what=target.describe(), name=f"millstream {context.delivery}")
     try:
-        connection = psycopg.connect(**options)  # type: ignore[arg-type]
-    except psycopg.Error as error:
-        why = _text(error, hidden)
-    if why:  # outside, so that the error of the driver hangs on to nothing
-        raise Unreachable(why)
-    try:
-        with _reaching(hidden), connection.transaction():
-            settings = sql.SQL(", ").join(sql.SQL("set_config({}, {}, false)").format(name, value) for name, value in _SESSION.items())
-            connection.execute(sql.SQL("SELECT {}").format(settings))
-            if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):  # the step is recorded as delivered after this
-                connection.execute("SET synchronous_commit = on")
-        with _reaching(hidden), suppress(psycopg.DataError, psycopg.ProgrammingError), connection.transaction():
-            connection.execute("SET client_connection_check_interval = '5s'")  # not every version and platform has it
+        with reaching(hidden):
+            configure(connection, _SESSION)
+            with connection.transaction():
+                if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):  # the step is recorded as delivered after this
+                    connection.execute("SET synchronous_commit = on")
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     except BaseException:
         connection.close()
         raise
     return connection, hidden
-
-
-@contextmanager
-def _reaching(hidden: Sequence[str]) -> Iterator[None]:
-    """What may pass is `ms.Unreachable`: the target is opened anew, and says whether the step went in."""
-    try:
-        yield
-    except _AWAY as error:
-        raise Unreachable(_text(error, hidden)) from None
-
-
-def _text(error: Exception, hidden: Sequence[str] = ()) -> str:
-    """The error's own words in one line, without what must not be shown."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__
-    for each in hidden:
-        text = text.replace(each, "***")
-    return text

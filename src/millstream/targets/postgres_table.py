@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from millstream.clients.postgres_dsn import TableName
 from millstream.delivery import Mode
 from millstream.errors import TopologyError
-from millstream.targets.postgres import TableName
 from millstream.targets.postgres_columns import TableColumn
 
 LEDGER = "millstream_deliveries"
@@ -72,7 +72,7 @@ class FoundTable:
     exact: bool = True  # the types there are those that are wanted
 
 
-class Table:
+class PostgresTable:
     """A table with these columns, as it is on a server. Statements are put together once for a connection."""
 
     def __init__(self, name: TableName, mode: Mode, columns: Sequence[TableColumn]) -> None:

@@ -35,7 +35,7 @@ def records_of(contents: Sequence[Content], decode: Decode, stream: str) -> list
     return records
 
 
-class Piece(Protocol):
+class Alike(Protocol):
     """Records whose ids begin alike, as the log gives them."""
 
     @property
@@ -46,7 +46,7 @@ class Piece(Protocol):
     def columns(self) -> Columns: ...
 
 
-def stretch(epochs: Iterable[tuple[int, Sequence[Piece]]], upto: int, at_most: int | None) -> Stretch:
+def stretch(epochs: Iterable[tuple[int, Sequence[Alike]]], upto: int, at_most: int | None) -> Stretch:
     """Whole epochs of the log, up to `upto` or until there are so many records, at least one that has any.
 
     Reads on by one epoch to see that it is too much; what comes after that is left unread.

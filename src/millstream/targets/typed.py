@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from millstream.core.codec import value_decoder
 from millstream.core.parts import Columns
-from millstream.errors import RecordError
+from millstream.errors import LogError, RecordError
 from millstream.log.parquet import MICROSECONDS
 from millstream.log.reading_history import Line
 from millstream.log.rows import ROWS_PER_FILE, Rows
@@ -34,6 +35,16 @@ class Values:
     def table(self, rows: Rows) -> pa.Table:
         values = for_all(lambda texts: self.column.array([self._decode(text) for text in texts]), rows, self.stream)
         return pa.table([rows.key_array(), values, rows.timestamp_array(), pa.array(rows.ids(), pa.string())], schema=self.schema)
+
+    def check(self, path: Path, standing: pa.Schema) -> None:
+        """Refuse a table with other columns."""
+        value = self.schema.field("value").type
+        if standing.names != self.schema.names or standing.field("value").type != value:
+            held = standing.field("value").type if "value" in standing.names else f"columns {', '.join(standing.names)}"
+            raise LogError(
+                f"the table {path} holds values of {held}, the stream {self.stream!r} now carries {value}; deliver it to another path, "
+                f"or keep the old type"
+            )
 
 
 def for_all(change: Callable[[list[bytes]], T], rows: Rows, stream: str) -> T:

@@ -2,5 +2,6 @@
 
 from millstream.testing.contracts import TargetContract, TransactionalTargetContract
 from millstream.testing.driver import Driver
+from millstream.testing.source_contract import SourceContract
 
-__all__ = ["Driver", "TargetContract", "TransactionalTargetContract"]
+__all__ = ["Driver", "SourceContract", "TargetContract", "TransactionalTargetContract"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
@@ -11,7 +11,7 @@ import msgspec
 
 from millstream import arguments
 from millstream.computation import Computation
-from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.codec import StateCodec, encode_value, value_decoder, value_encoder
 from millstream.core.epoch import Tally
 from millstream.core.extract import Extractor, FarFuture, RefusedValue
 from millstream.core.graph import DEAD_LETTERS, compile_topology
@@ -23,7 +23,7 @@ from millstream.core.productions import BUCKET_SHIFT, FIRST_DATE, LAST_DATE, Fit
 from millstream.core.row import HeldRow, state_of, timers_of
 from millstream.core.types import is_text
 from millstream.errors import RecordError, TopologyError
-from millstream.injector import BoundedDisorder, InjectedStream, Injection
+from millstream.injector import InjectedStream, Injection
 from millstream.record import DeadLetter, Errors, Record, Timer
 from millstream.shipping.graphs import ship_there_and_back
 from millstream.sources.dealing import Intake
@@ -58,6 +58,7 @@ class Driver:
         arguments.flag("Driver", "ship", ship)
         shipped = ship_there_and_back(self._graph) if ship else self._graph
         self._extractors = {name: Extractor(injection) for name, injection in shipped.injections.items()}
+        self._encoders: dict[str, Callable[[Any], bytes]] = {}  # by stream: 60 µs each to make
         self._now, self._told_time = BEGINNING if now is None else _moment("now", now), now is not None
         self._run = MemoryRun(shipped, clock=self._now)
         self._intakes = {name: Intake(injection, self._run.dealer) for name, injection in shipped.injections.items()}
@@ -68,6 +69,11 @@ class Driver:
     def _ledger(self) -> Ledger:
         return self._run.ledger
 
+    def _encoder(self, stream: str) -> Callable[[Any], bytes]:
+        if stream not in self._encoders:
+            self._encoders[stream] = value_encoder(self._graph.streams[stream].value_type)
+        return self._encoders[stream]
+
     def send(self, stream: InjectedStream[V], *values: V) -> None:
         """Inject values as the stream's source would: key and timestamp are extracted. The low watermark stays; `advance` moves it.
 
@@ -77,24 +83,26 @@ class Driver:
             raise TopologyError("send goes to a stream made by inject; put goes to any")
         self._graph.stream_of(stream)
         _refuse_columns("send", stream.injection)
-        name, extractor, first = stream.name, self._extractors[stream.name], self._run.sources[stream.name].position
+        name, extractor, first = stream.name, self._extractors[stream.name], self._run.taken(stream.name)
         now = self._now if self._told_time else END_OF_TIME
+        encode = self._encoder(name)
         records: list[Stored] = []
         dead: list[Stored] = []
         # Where nobody has told the time, no letter is older than what was promised: on Spark it has the clock of that moment.
         when = self._now if self._told_time else min(max(self._now, self._promised(name)), LAST_DATE)
         for number, value in enumerate(values, first):
             try:
-                found = extractor.extract(value, {}, now=now)
+                found = extractor.extract(value, {}, now=now, arrived=self._now)
             except RefusedValue as refused:
                 letter = _refuse(stream.injection, refused, value, f"{name}/0/{number}")
                 dead.append(Stored((name, 0, number), "", encode_value(letter), when))
             else:
-                records.append(Stored((name, 0, number), found.key, _encoded("send", value), found.timestamp))
+                records.append(Stored((name, 0, number), found.key, _encoded("send", encode, value), found.timestamp))
         if values:
             self._run.feed(name, records)
             self._run.feed(DEAD_LETTERS, dead)
-            self._run.change(name, SourceChange(injected=len(records), dead=len(dead), position=first + len(values)))
+            taken = SourceChange(injected=len(records), dead=len(dead), positions={"": first + len(values)})
+            self._run.change(name, taken, clock=self._now)
         self.run()
 
     def feed(self, stream: InjectedStream[V], values: Iterable[V | bytes], *, per_epoch: int | None = None) -> None:
@@ -107,19 +115,22 @@ class Driver:
         _refuse_columns("feed", stream.injection)
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise TopologyError(f"feed({_cut(repr(values))}): give an iterable of values, such as a list")
-        lines = [value if isinstance(value, bytes) else _encoded("feed", value) for value in values]
+        encode = self._encoder(stream.name)
+        lines = [value if isinstance(value, bytes) else _encoded("feed", encode, value) for value in values]
         size = len(lines) if per_epoch is None else arguments.number("feed", "per_epoch", per_epoch, least=1)
         for begin in range(0, len(lines), max(1, size)):
             self._take(stream.name, lines[begin : begin + size])
             self.run()
 
     def _take(self, name: str, lines: list[bytes]) -> None:
-        first = self._run.sources[name].position
-        taken = self._intakes[name].read(range(first, first + len(lines)), lines, now=self._now if self._told_time else LAST_DATE)
+        first = self._run.taken(name)
+        now = self._now if self._told_time else LAST_DATE
+        taken = self._intakes[name].read(range(first, first + len(lines)), lines, now=now, arrived=self._now)
         self._run.feed(name, _stored(name, taken.records))
         self._run.feed(DEAD_LETTERS, _stored(name, taken.letters))
         self._mark(name, taken.marks)
-        self._run.change(name, SourceChange(injected=len(taken.records), dead=len(taken.letters), position=first + len(lines)))
+        taken_in = SourceChange(injected=len(taken.records), dead=len(taken.letters), positions={"": first + len(lines)})
+        self._run.change(name, taken_in, clock=self._now)
 
     def put(self, stream: InjectedStream[V] | Output[V], value: V, *, key: str, timestamp: Timestamp) -> None:
         """One record on any stream, as if its producer had made it."""
@@ -129,15 +140,15 @@ class Driver:
         if not is_text(key):
             raise no_text("put", "key", key)
         if name in self._run.sources:
-            major, minor = 0, self._run.sources[name].position
+            major, minor = 0, self._run.taken(name)
         else:
             major, minor = self._ledger.number + 1, (BUCKETS << BUCKET_SHIFT) + self._puts  # no bucket has it
-        data = _encoded("put", value)
+        data = _encoded("put", self._encoder(name), value)
         _check_type(name, self._graph.streams[name].value_type, value, data)
         self._run.feed(name, [Stored((name, major, minor), key, data, timestamp)])
         self._puts += 1
         if name in self._run.sources:
-            self._run.change(name, SourceChange(injected=1, position=minor + 1))
+            self._run.change(name, SourceChange(injected=1, positions={"": minor + 1}), clock=self._now)
         self.run()
 
     def advance(self, *, low_watermark: Timestamp | None = None, now: Timestamp | None = None, of: Stream[Any] | None = None) -> None:
@@ -146,14 +157,14 @@ class Driver:
             self._now = max(self._now, _moment("now", now))
         if low_watermark is not None:
             _moment("low_watermark", low_watermark)
-            for name in self._named(of):
+            for name in self._with_low_watermark(of):
                 self._mark(name, {"": low_watermark})
         self.run()
 
     def finish(self, of: Stream[Any] | None = None) -> None:
         """All input has ended, or that of one stream."""
         for name in self._named(of):
-            self._run.change(name, SourceChange(finished=True))
+            self._run.change(name, SourceChange(finished=True), clock=self._now)
         self.run()
 
     @contextmanager
@@ -223,6 +234,10 @@ class Driver:
         name = self._known(computation)
         return sum(report.rows for report in self._ledger.reports.get(name, {}).values())
 
+    def waiting(self, computation: Computation[Any] | str) -> int:
+        """How many records of a computation in the order of event time wait for the low watermark."""
+        return sum(report.waiting for report in self._ledger.reports.get(self._known(computation), {}).values())
+
     def tally(self, computation: Computation[Any] | str) -> Tally:
         """Where the records of a computation went, since the beginning."""
         return self._ledger.tallies.get(self._known(computation), Tally())
@@ -243,7 +258,9 @@ class Driver:
 
     def _promised(self, stream: str) -> Timestamp:
         if stream == DEAD_LETTERS:  # any computation and any injector may bring one
-            return min(self._promised(other) for other in self._graph.streams if other != DEAD_LETTERS)
+            injectors = [name for name, injection in self._graph.injections.items() if not injection.is_timeless]
+            made = [stream for node in self._graph.nodes.values() if node.timed for stream in node.outputs.values()]
+            return min(map(self._promised, [*injectors, *made]), default=START_OF_TIME)
         if stream in self._graph.injections:
             return self._ledger.promises.get(stream, START_OF_TIME)
         (producer,) = (name for name, node in self._graph.nodes.items() if stream in node.outputs.values())
@@ -264,10 +281,15 @@ class Driver:
             lines.append(f"    {counts}; {self.keys(name)} keys kept")
         for name, records in self._run.log.items():
             if records or name != DEAD_LETTERS:
-                until = f", low watermark {describe(self._promised(name))}" if name in self._graph.injections else ""
+                until = self._how_far(name) if name in self._graph.injections else ""
                 lines.append(f"stream {name!r}: {len(records)} records{until}")
                 lines += [f"    {describe(r.timestamp)} {r.key!r}: {_cut(r.value.decode())}" for r in records[-SHOWN_RECORDS:]]
         return "\n".join(lines)
+
+    def _how_far(self, injector: str) -> str:
+        if self._graph.injections[injector].is_timeless:
+            return ", timeless"
+        return f", low watermark {describe(self._promised(injector))}" + (", idle" if injector in self._ledger.idle else "")
 
     def _known(self, computation: Computation[Any] | str) -> str:
         if not isinstance(computation, str):
@@ -288,6 +310,12 @@ class Driver:
         self._graph.stream_of(of)
         return [of.name]
 
+    def _with_low_watermark(self, of: Stream[Any] | None) -> list[str]:
+        named = self._named(of)
+        if of is not None and self._graph.injections[named[0]].is_timeless:
+            raise TopologyError(f"{named[0]!r} is injected with ms.Timeless(): it has no low watermark; advance another, or leave out of=")
+        return [name for name in named if not self._graph.injections[name].is_timeless]
+
     def _row(self, computation: str, key: str) -> HeldRow | None:
         if not isinstance(key, str):
             raise no_text(f"what is kept by {computation!r}", "key", key)
@@ -295,8 +323,9 @@ class Driver:
 
     def _mark(self, injector: str, complete: dict[str, Timestamp]) -> None:
         """Partitions of a source say how far they have come."""
-        idle_after = self._graph.injections[injector].low_watermark.idle_after
-        self._run.change(injector, hear(self._run.sources[injector], complete, clock=self._now, idle_after=idle_after))
+        idle_after = self._graph.injections[injector].idle_after
+        heard = hear(self._run.sources[injector], complete, clock=self._now, idle_after=idle_after)
+        self._run.change(injector, heard, clock=self._now)
 
 
 def _moment(what: str, moment: Timestamp) -> Timestamp:
@@ -305,9 +334,9 @@ def _moment(what: str, moment: Timestamp) -> Timestamp:
     return moment
 
 
-def _encoded(call: str, value: object) -> bytes:
+def _encoded(call: str, encode: Callable[[object], bytes], value: object) -> bytes:
     try:
-        return encode_value(value)
+        return encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise TopologyError(f"{call}: {_cut(repr(value))} cannot be kept: {error}; give what the stream carries") from error
 
@@ -328,9 +357,7 @@ def _stored(name: str, columns: Columns) -> list[Stored]:
 
 
 def _refuse_columns(call: str, injection: Injection) -> None:
-    policy = injection.low_watermark
-    found = [injection.key, injection.timestamp, injection.partition, None if isinstance(policy, BoundedDisorder) else policy.of]
-    if columns := [how for how in found if isinstance(how, str)]:
+    if columns := injection.columns.values():
         raise TopologyError(
             f"{call}: {injection.name!r} finds {', '.join(map(repr, columns))} in a column, and a value alone has none; "
             f"use put(stream, value, key=..., timestamp=...)"
@@ -347,4 +374,6 @@ def _refuse(injection: Injection, why: RefusedValue, value: object, id_: str) ->
         several = isinstance(value, list | tuple) and typing.get_origin(injection.source.value_type) not in (list, tuple)
         hint = "; values are given one by one, as in send(stream, *values)" if several and not hasattr(value, "_fields") else ""
         raise RecordError(f"injector {injection.name!r}, {_cut(repr(value))}", f"{why}{hint}") from why
-    return DeadLetter(injection.name, None, None, id_, str(why), _encoded("send", value).decode())
+    return DeadLetter(
+        injection.name, None, None, id_, str(why), _encoded("send", value_encoder(injection.source.value_type), value).decode()
+    )

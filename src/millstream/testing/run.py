@@ -69,7 +69,9 @@ class MemoryRun:
         self._changed_rows: list[RowsPart] = []  # of the epochs since the last checkpoint
         self._fed: list[Frame] = []  # what came from outside and no commit has yet
         self._changes: dict[str, SourceChange] = {}
-        plant = Plant(list(graph.nodes), list(graph.injections), buckets=BUCKETS)
+        self._listened = dict.fromkeys(graph.injections, clock)  # when each last spoke, or could have
+        outline = graph.outline
+        plant = Plant(list(graph.nodes), list(graph.injections), timeless=outline.timeless, untimed=outline.untimed, buckets=BUCKETS)
         self.ledger = Ledger()
         self.ledger.apply(Commit(1, "1", "", 1, clock, readers=readers_of(graph.outline, {}, since=2), plant=plant))
         self._begin()
@@ -91,8 +93,13 @@ class MemoryRun:
         for part in fed.parts:
             self._backlog.add(Waiting(self.ledger.number + 1, fed.segment, part))
 
-    def change(self, injector: str, change: SourceChange) -> None:
+    def taken(self, injector: str) -> int:
+        """How many values it has had."""
+        return int(self.sources[injector].positions.get("", 0))
+
+    def change(self, injector: str, change: SourceChange, *, clock: Timestamp) -> None:
         """Something of a source is new; the next commit says so."""
+        self._listened[injector] = clock
         self.sources[injector].change(change, number=self.ledger.number + 1)
         self._changes[injector] = change.after(self._changes.get(injector))
 
@@ -111,6 +118,7 @@ class MemoryRun:
             lanes=self.lanes,
             here=(LANE,),
             always=always or bool(self._fed or self._changes),
+            listened=self._listened,
         )
         if plan is None:
             return False
@@ -143,6 +151,7 @@ class MemoryRun:
             now=header.now,
             low_watermarks=plan.low_watermarks,
             promises={name: upto for name, upto in plan.promises.items() if known.promises.get(name) != upto},
+            idle=plan.idle,
             took={SEGMENT: [waiting.part.offset for waiting in plan.taken]} if plan.taken else {},
             frames=frames,
             summaries=summaries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from millstream.injector import Format
+from millstream.format import Format
 from millstream.targets.lacking import Place
 
 
@@ -25,6 +25,7 @@ class OutputSettings(msgspec.Struct, frozen=True):
     delivered: int  # the commits say that it has everything up to here
     format: Format | None = None  # None: a Delta table
     every: int = 1_000_000  # microseconds between two commits, unless much comes
+    key: str | None = None  # of a table of rows: what the column of the key is called
 
 
 # What the driver says.

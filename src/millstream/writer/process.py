@@ -23,11 +23,14 @@ from millstream.log.upkeep import Upkeep
 from millstream.mill.channel import Channel, Closed
 from millstream.targets.belonging import claim, destination, keep_destination
 from millstream.targets.delta import DeltaOutput
+from millstream.targets.delta_rows import DeltaRowsOutput
 from millstream.targets.files import FilesOutput
 from millstream.targets.lacking import Epoch, Tail
 from millstream.targets.output import WriterOutput
+from millstream.targets.row_values import RowValues
 from millstream.targets.steps import Steps, check_reach
 from millstream.targets.typed import Values
+from millstream.targets.written import values_of
 from millstream.timestamp import Duration, Timestamp
 from millstream.writer import messages as said
 from millstream.writer.log_output import LOG, LogOutput
@@ -189,7 +192,7 @@ class WriterProcess:
 def make_output(
     settings: said.OutputSettings, folder: Path, kind: Any, begin: said.BeginWriting, *, still_owner: Callable[[], bool]
 ) -> DeltaOutput | FilesOutput:
-    values, path, run = Values(settings.stream, kind), Path(settings.path).absolute(), Folder(folder)
+    values, path, run = values_of(settings.stream, kind, settings.key), Path(settings.path).absolute(), Folder(folder)
     try:
         steps = Steps(run.delivery(settings.name), fence=begin.fence)
         if settings.format is None:
@@ -206,7 +209,10 @@ def make_output(
     if settings.format is None:
         identity = steps.identity
         steps.close()
+        if isinstance(values, RowValues):
+            return DeltaRowsOutput(settings.name, settings.path, values, identity=identity, begins=to.begins)
         return DeltaOutput(settings.name, settings.path, values, identity=identity, begins=to.begins)
+    assert isinstance(values, Values), "rows are kept in a Delta table"
     return FilesOutput(settings.name, settings.path, settings.format, values, steps=steps, still_owner=still_owner)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 import millstream as ms
 from millstream.zeitgeist.clock import DAY, hour_of_week
-from millstream.zeitgeist.events import Kind, Query
+from millstream.zeitgeist.events import AnomalyKind, Query
 
 SILENCE = DAY  # a query is counted on, zero by zero, for so long after it was last heard
 FADE = 0.8  # what a week weighs against the week after it
@@ -139,7 +139,7 @@ class Comparison:
 class Finding:
     """Told twice: as soon as it is sure, and when it is `over`. `start` is the same both times."""
 
-    kind: Kind
+    kind: AnomalyKind
     start: ms.Timestamp
     end: ms.Timestamp
     over: bool
@@ -151,7 +151,7 @@ class Watch:
 
     counts: dict[ms.Timestamp, int] = field(default_factory=dict)
     forecasts: dict[ms.Timestamp, Forecast] = field(default_factory=dict)
-    differed: list[tuple[ms.Timestamp, Kind]] = field(default_factory=list)
+    differed: list[tuple[ms.Timestamp, AnomalyKind]] = field(default_factory=list)
     finding: Finding | None = None
 
 
@@ -178,9 +178,9 @@ class Detector(ms.Computation[Watch]):
             return
         self.comparisons.produce(Comparison(count, forecast.at(0.0), forecast.at(-FAR), forecast.at(FAR)), timestamp=last_instant(timer.at))
         deviations = forecast.deviations(count)
-        self._watch(second, None if abs(deviations) < FAR else Kind.SPIKE if deviations > 0 else Kind.DIP)
+        self._watch(second, None if abs(deviations) < FAR else AnomalyKind.SPIKE if deviations > 0 else AnomalyKind.DIP)
 
-    def _watch(self, second: ms.Timestamp, kind: Kind | None) -> None:
+    def _watch(self, second: ms.Timestamp, kind: AnomalyKind | None) -> None:
         state, end = self.state, second + ms.SECOND
         state.differed = [(at, other) for at, other in state.differed if at + WINDOW > second]
         if kind:

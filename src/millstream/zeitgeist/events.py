@@ -17,7 +17,7 @@ class Query:
     at: datetime
 
 
-class Kind(enum.Enum):
+class AnomalyKind(enum.Enum):
     """How traffic can differ from what is expected."""
 
     SPIKE = "spike"
@@ -29,7 +29,7 @@ class Anomaly:
     """A query had much more or much less traffic than usual, from `start` until before `end`."""
 
     query: str
-    kind: Kind
+    kind: AnomalyKind
     start: ms.Timestamp
     end: ms.Timestamp
 

@@ -14,11 +14,11 @@ from matplotlib.patches import Patch
 import millstream as ms
 from millstream.zeitgeist.clock import HOUR, START, hour_of_week, simulated
 from millstream.zeitgeist.computations import Comparison
-from millstream.zeitgeist.events import Anomaly, Kind
+from millstream.zeitgeist.events import Anomaly, AnomalyKind
 from millstream.zeitgeist.score import Score
 
 EVENTFUL = 4  # panels of queries in which most happened; one more shows a query in which nothing did
-FOUND = {Kind.SPIKE: "#e8590c", Kind.DIP: "#1971c2"}
+FOUND = {AnomalyKind.SPIKE: "#e8590c", AnomalyKind.DIP: "#1971c2"}
 ACTUAL, PREDICTED, USUAL, TRUE = "#212529", "#2b8a3e", "#d3f9d8", "#868e96"
 
 Comparisons = list[ms.Record[Comparison]]

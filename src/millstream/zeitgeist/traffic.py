@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 import millstream as ms
 from millstream.zeitgeist.clock import HOUR, HOURS_OF_WEEK, START
-from millstream.zeitgeist.events import Anomaly, Kind, Query
+from millstream.zeitgeist.events import Anomaly, AnomalyKind, Query
 from millstream.zeitgeist.topology import DISORDER
 
 SEED = 2013
 HISTORY = 2 * HOURS_OF_WEEK  # hours at the beginning that stay as they should be
 CALM = 12  # hours between two anomalies of a query, and at the end
-VISIBLE = {Kind.SPIKE: 6.0, Kind.DIP: 12.0}  # queries an hour below which a change would drown in chance
-CHANGE = {Kind.SPIKE: (3.5, 5.0), Kind.DIP: (0.0, 0.08)}  # what an anomaly leaves of the traffic
+VISIBLE = {AnomalyKind.SPIKE: 6.0, AnomalyKind.DIP: 12.0}  # queries an hour below which a change would drown in chance
+CHANGE = {AnomalyKind.SPIKE: (3.5, 5.0), AnomalyKind.DIP: (0.0, 0.08)}  # what an anomaly leaves of the traffic
 FILES = 40
 
 TEXTS = """\
@@ -96,7 +96,7 @@ def generate(seed: int = SEED, size: Size = SHIPPED) -> Traffic:
     real = rates.copy()
     truth = []
     for number in range(size.anomalies):
-        kind = (Kind.SPIKE, Kind.DIP)[number % 2]
+        kind = (AnomalyKind.SPIKE, AnomalyKind.DIP)[number % 2]
         query, hours = _place(rng, kind, rates, taken=real != rates)
         real[query, hours] *= rng.uniform(*CHANGE[kind])
         truth.append(Anomaly(texts[query], kind, START + hours.start * HOUR, START + hours.stop * HOUR))
@@ -124,7 +124,7 @@ def _rates(rng: np.random.Generator, size: Size) -> NDArray[np.float64]:
     return rates
 
 
-def _place(rng: np.random.Generator, kind: Kind, rates: NDArray[np.float64], taken: NDArray[np.bool_]) -> tuple[int, slice]:
+def _place(rng: np.random.Generator, kind: AnomalyKind, rates: NDArray[np.float64], taken: NDArray[np.bool_]) -> tuple[int, slice]:
     """A query and hours where an anomaly can be seen, well apart from others of the query."""
     for _ in range(10_000):
         query, length = int(rng.integers(len(rates))), int(rng.integers(7, 13))

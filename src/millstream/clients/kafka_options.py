@@ -12,22 +12,12 @@ from millstream.secret import Secret
 
 OptionValue = str | int | bool | Secret
 
-# What the promise of the target rests on, with what to do instead.
+# What every client is told by Millstream itself, with what to do instead. Sources and targets each add their own.
 OWNED = {
     "bootstrap.servers": "give servers=",
     "metadata.broker.list": "give servers=",
-    "transactional.id": "it is made of the identity of the delivery, and keeps older runs out",
-    "group.id": "it is made of the identity of the delivery, and says how far that is",
-    "enable.idempotence": "it is always on, and keeps the order of a key",
-    "acks": "every replica in sync must have a record",
-    "request.required.acks": "every replica in sync must have a record",
-    "partitioner": "it is murmur2, the one of Java clients: a key is in the same partition whoever writes it",
-    "isolation.level": "the target reads nothing but its own position",
-    "enable.auto.commit": "the position is committed with the records",
-    "delivery.report.only.error": "only what failed is reported",
     "logger": "lines of librdkafka go to logging.getLogger('millstream'), at the level DEBUG",
     "log_level": "set the level of logging.getLogger('millstream')",
-    "on_delivery": "only what failed is reported",
 }
 SECRET = re.compile(r"password|passphrase|secret|(^|\.)key\.pem$|^sasl\.oauthbearer\.config$|^sasl\.jaas\.config$")
 SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
@@ -49,13 +39,13 @@ class KafkaOptions:
         return [found for value in self.given.values() if isinstance(value, Secret) and (found := value.reveal())]
 
 
-def options(call: str, given: Any) -> KafkaOptions:
-    """Options of librdkafka, by their names there."""
+def options(call: str, given: Any, owned: Mapping[str, str], example: str) -> KafkaOptions:
+    """Options of librdkafka, by their names there. Those that are `owned` are refused, with what it says there."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise TopologyError(f'{call}(options=...): give a dictionary of options of librdkafka, such as {{"linger.ms": 20}}')
+        raise TopologyError(f"{call}(options=...): give a dictionary of options of librdkafka, such as {{{example}}}")
     for name, value in given.items():
-        if name in OWNED or name.endswith("_cb"):
-            why = OWNED.get(name, "callbacks of librdkafka are Millstream's own")
+        if name in OWNED or name in owned or name.endswith("_cb"):
+            why = {**OWNED, **owned}.get(name, "callbacks of librdkafka are Millstream's own")
             raise TopologyError(f"{call}: the option {name} is not yours to set: {why}")
         if SECRET.search(name) and not isinstance(value, Secret):
             raise TopologyError(

@@ -1,0 +1,1 @@
+"""Programs that use Millstream, each complete in itself."""

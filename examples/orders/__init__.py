@@ -1,0 +1,1 @@
+"""Orders change in PostgreSQL; an enriched topic in Kafka and a view in PostgreSQL follow them. `make orders` runs it."""

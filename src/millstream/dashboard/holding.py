@@ -1,0 +1,64 @@
+"""What holds a low watermark back, in words: followed from a computation to whoever is behind it all."""
+
+from __future__ import annotations
+
+from millstream.core.ledger import Ledger, Minimum
+from millstream.core.low_watermark import LowWatermark
+from millstream.core.parts import injector_of
+from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
+
+_UNKNOWN = LowWatermark(START_OF_TIME, START_OF_TIME)
+
+
+def held_back(ledger: Ledger, computation: str) -> str:
+    """One sentence; empty if the computation is at the end of time."""
+    at = ledger.low_watermarks.get(computation, _UNKNOWN).input
+    if at == END_OF_TIME:
+        return ""
+    cause = _cause(ledger, computation, set())
+    return f"{describe(at)}, because {cause}" if cause else f"{describe(at)}: nothing that it reads has said how far it is"
+
+
+def _cause(ledger: Ledger, name: str, seen: set[str]) -> str:
+    """Whatever is furthest behind of all that a computation waits for, followed through those who wait themselves."""
+    seen.add(name)
+    at = ledger.low_watermarks.get(name, _UNKNOWN).input
+    if (oldest := _oldest_waiting(ledger, name)) is not None and oldest <= at:
+        return f"a record of that time waits for {name!r}"
+    streams = {read.stream for reader, read in ledger.readers.items() if reader.partition(" ← ")[0] == name}
+    injectors = {s for s in streams if s in ledger.plant.injectors and s not in ledger.idle and s not in ledger.plant.timeless}
+    producers = {s.rpartition(".")[0] for s in streams if s not in ledger.plant.injectors}
+    bounds = {each: ledger.promises.get(each, START_OF_TIME) for each in sorted(injectors)}
+    outputs = {each: ledger.low_watermarks.get(each, _UNKNOWN).output for each in sorted(producers - set(ledger.plant.untimed))}
+    least = min([*bounds.values(), *outputs.values()], default=END_OF_TIME)
+    if slowest := [each for each, bound in bounds.items() if bound == least]:
+        return _injector(ledger, slowest[0], least)
+    behind = [each for each, bound in outputs.items() if bound == least]
+    for each in behind:
+        if Minimum(ledger.reports.get(each, {})).all.hold <= least < END_OF_TIME:
+            return f"{each!r} has a timer or a waiting record there"
+    return next(filter(None, (_cause(ledger, each, seen) for each in behind if each not in seen)), "")
+
+
+def _injector(ledger: Ledger, name: str, promise: Timestamp) -> str:
+    if promise == START_OF_TIME:
+        return f"injector {name!r} has promised nothing yet"
+    marks = ledger.sources[name].marks if name in ledger.sources else {}
+    slowest = [partition for partition, mark in marks.items() if partition and mark.complete <= promise]
+    if slowest:
+        more = f" and {len(slowest) - 1} more" if len(slowest) > 1 else ""
+        return f"partition {slowest[0]!r}{more} of injector {name!r} is there"
+    return f"injector {name!r} promises no more"
+
+
+def _oldest_waiting(ledger: Ledger, name: str) -> Timestamp | None:
+    """Of the records that no epoch has taken and that this computation reads."""
+    plain = {r.stream for reader, r in ledger.readers.items() if reader.partition(" ← ")[0] == name and not r.rekeyed}
+    oldest = [
+        part.oldest
+        for parts in ledger.waiting.values()
+        for _, part in parts.values()
+        if (part.reader.partition(" ← ")[0] == name if part.reader else part.stream in plain)
+        and injector_of(part.origin) not in ledger.plant.timeless
+    ]
+    return min(oldest, default=None)

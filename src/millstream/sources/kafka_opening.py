@@ -1,0 +1,100 @@
+"""Where the partitions of a Kafka source are read from when it is opened, and what is refused then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import LogError, TopologyError, Unreachable
+from millstream.source import Position, SourceContext
+from millstream.sources.kafka_survey import KafkaPartition, Survey, Surveyor, id_name, lost, made_anew, missing, named
+from millstream.sources.kafka_tracks import Track
+from millstream.sources.kafka_values import COLUMNS
+
+if TYPE_CHECKING:
+    from millstream.sources.kafka import KafkaSource
+
+log = logging.getLogger("millstream")
+
+CHECK_TIMEOUT = 10.0  # seconds that an answer may take before anything runs
+
+
+def check(source: KafkaSource[Any], context: SourceContext) -> None:
+    """Refuses what could not be read, before anything runs."""
+    where = f"injector {context.injector!r}"
+    if unknown := sorted(context.columns - COLUMNS.keys()):
+        raise TopologyError(f"{where}: Kafka has no column {unknown[0]!r}; it has {', '.join(sorted(COLUMNS))}")
+    if context.finished:
+        return  # nothing more is read
+    surveyor = Surveyor(source, CHECK_TIMEOUT)
+    surveyor.consumer("millstream", {}).close()  # for options that only a consumer looks at
+    with surveyor.checking(where):
+        survey = surveyor.survey()
+    for topic in source.topics:
+        if topic not in survey.ids:
+            raise TopologyError(f"{where}: {missing(source, topic)}")
+
+
+def opened(source: KafkaSource[Any], surveyor: Surveyor, survey: Survey, positions: Mapping[str, Position]) -> list[Track]:
+    """A track for each partition, from its position on; those without one begin where the source says, if nothing was read yet."""
+    for partition, why in survey.silent.items():
+        raise Unreachable(f"{source.servers}: {partition} does not answer: {why}")
+    placed = ((named(name), upto) for name, upto in positions.items())
+    read = {partition: int(upto) for partition, upto in placed if partition is not None and source.reads(partition)}
+    _check_topics(source, survey, positions, read)
+    known = {partition: upto for partition, upto in read.items() if partition.topic in survey.ids}
+    _check_positions(surveyor, survey, known)
+    new = [partition for partition in survey.ends if partition not in known]
+    begins = {partition: survey.starts[partition] for partition in new}
+    if not positions:
+        begins.update(_beginning(source, surveyor, survey, new))
+    tracks = [Track(partition, begins[partition], survey.ends[partition], is_new=True) for partition in new]
+    return [*tracks, *(Track(partition, upto, survey.ends[partition], is_new=False) for partition, upto in known.items())]
+
+
+def _check_topics(source: KafkaSource[Any], survey: Survey, positions: Mapping[str, Position], read: Mapping[KafkaPartition, int]) -> None:
+    for topic in source.topics:
+        if topic not in survey.ids:
+            raise LogError(missing(source, topic))
+    for topic in sorted({partition.topic for partition in read} - survey.ids.keys()):
+        log.warning("%s: topic %r is not there any more; whatever of it was not read is not read", source.describe(), topic)
+    for topic, known in survey.ids.items():
+        if known is not None and positions.get(id_name(topic), known) != known:
+            raise made_anew(topic)
+    for partition in read:
+        if partition.topic in survey.ids and partition not in survey.ends:
+            raise LogError(f"{partition} was read before, and the topic does not have it any more. {made_anew(partition.topic)}")
+
+
+def _check_positions(surveyor: Surveyor, survey: Survey, known: Mapping[KafkaPartition, int]) -> None:
+    """A position may lie beyond the end while a transaction is open before it, but never beyond the log."""
+    beyond = [partition for partition, upto in known.items() if upto > survey.ends[partition]]
+    ends = surveyor.ends_of_all(beyond)
+    for partition, upto in known.items():
+        start, end = survey.starts[partition], ends.get(partition, survey.ends[partition])
+        if not start <= upto <= end:
+            raise lost(partition, upto, (start, end))
+
+
+def _beginning(source: KafkaSource[Any], surveyor: Surveyor, survey: Survey, new: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
+    """Where a source begins that was never read."""
+    if source.latest:
+        return dict(survey.ends)
+    if source.since is not None:
+        return {**survey.ends, **surveyor.since(new, source.since)}
+    return {}
+
+
+def left_over(source: KafkaSource[Any], context: SourceContext) -> str | None:
+    """Of a source that had ended: how much came later."""
+    try:
+        ends = Surveyor(source, CHECK_TIMEOUT).survey().ends
+    except Unreachable:
+        return None
+    later = sum(max(0, end - int(context.positions.get(partition.name, 0))) for partition, end in ends.items())
+    if not later:
+        return None
+    return (
+        f"about {later:,} records that came since are not read; inject them under another name, or leave out bounded=True in a new folder"
+    )

@@ -1,0 +1,60 @@
+"""What a run knows beside its commits, for who asks it, and for who asks its folder."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from millstream.log.folder import Folder, write_json
+from millstream.log.samples import Sampling, sample_of
+from millstream.log.status import Now, status_from
+from millstream.mill.driver_messages import Question, Seats
+from millstream.spark.ends import Deliveries
+from millstream.spark.feeds import Feeds
+from millstream.spark.planning import Planning
+from millstream.timestamp import Timestamp
+
+log = logging.getLogger("millstream")
+
+
+class Telling:
+    """Troubles, and lags of sources; and samples of the whole."""
+
+    def __init__(self, folder: Folder, topology: str, planner: Planning, feeds: Feeds, deliveries: Deliveries) -> None:
+        self._path, self._planner, self._feeds, self._deliveries = Now.path(folder), planner, feeds, deliveries
+        self._topology, self._sampling, self._sampled = topology, Sampling(folder), True
+        self._path.unlink(missing_ok=True)  # of the run before
+        self._told = Now()
+
+    def now(self) -> Now:
+        troubles = self._planner.ask(Question.TROUBLES)
+        assert isinstance(troubles, list)
+        lags = {name: dict(lag) for name, lag in self._feeds.lags().items()}
+        return Now([*troubles, *self._feeds.troubles, *self._deliveries.troubles], lags)
+
+    def tell(self) -> None:
+        """For `millstream status`, written only if it has changed; a sample in any case. A run that ends has nothing more to tell."""
+        try:
+            now = self.now()
+            self._sample()
+        except Exception:
+            if self._planner.ended.is_set():
+                return
+            raise
+        if now != self._told:
+            self._told = now
+            write_json(self._path, now, durable=False)
+
+    def _sample(self) -> None:
+        """Nothing of a run depends on it: a disk that refuses a sample is said once, and what else it refuses ends the run."""
+        seats = self._planner.ask(Question.SEATS)
+        assert isinstance(seats, Seats)
+        at = Timestamp(time.time_ns() // 1000)
+        sample = self._planner.read(lambda ledger: sample_of(status_from(ledger, self._topology, running=True, now=at)))
+        sample.ran, sample.wrote = round(seats.ran, 6), round(seats.wrote, 6)
+        try:
+            self._sampling.add(sample)
+        except OSError as error:
+            if self._sampled:
+                log.warning("the dashboard will lack some of this run: %s", error)
+            self._sampled = False

@@ -1,0 +1,137 @@
+"""The page in a real browser, of a real run: what is seen moves, and nothing of a user's runs in it."""
+
+from __future__ import annotations
+
+import queue
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page
+from pyspark.sql import SparkSession
+
+import millstream as ms
+from millstream import aggregate
+from millstream.window import Tumbling, Window
+from tests.dashboard.made import NOON, SECOND, Made, sampled
+from tests.services.browser import browser
+
+SCRIPT = "<script>document.title='caught'</script>"
+WAIT = 30_000.0  # milliseconds
+
+
+@contextmanager
+def served(at: Path) -> Iterator[str]:
+    """The command, as a user starts it."""
+    command = [sys.executable, "-m", "millstream.command.main", "dashboard", str(at), "--port", "0", "--until-stdin-ends"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stdin is not None
+    try:
+        found = re.search(r"http://\S+", process.stderr.readline())
+        assert found is not None
+        yield found.group()
+    finally:
+        process.stdin.close()
+        assert process.wait(20) == 0
+        process.stderr.close()
+
+
+class Opened:
+    """A page, and all that it asked for and complained of."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page, self._address = page, address
+        self.said: list[str] = []
+        self.hosts: set[str] = set()
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        page.goto(address)
+
+    def check(self) -> None:
+        assert (self.said, self.hosts - {""}) == ([], {urlsplit(self._address).netloc})
+
+
+@contextmanager
+def opened(at: Path) -> Iterator[Opened]:
+    with served(at) as address, browser() as found:
+        page = Opened(found.new_page(viewport={"width": 1200, "height": 1400}), address)
+        yield page
+        page.check()
+
+
+@dataclass(frozen=True)
+class Click:
+    user: str
+    at: ms.Timestamp
+    price: float
+
+
+@pytest.mark.spark
+def test_a_run_is_seen_moving_and_what_is_in_it_stays_text(spark: SparkSession, tmp_path: Path) -> None:
+    topology = ms.Topology("clicks")
+    coming: queue.Queue[Click | None] = queue.Queue()
+    clicks = topology.inject(
+        "clicks",
+        ms.values(iter(coming.get, None), Click),
+        key=lambda c: c.user,
+        timestamp=lambda c: c.at,
+        low_watermark=ms.BoundedDisorder(ms.SECOND),
+    )
+    means = Window(Click, Tumbling(ms.SECOND), aggregate.mean(lambda click: click.price))
+    topology.compute("per second", means).reads(clicks)
+    topology.deliver("means", means.results, ms.delta(tmp_path / "means"))
+    run = ms.start(topology, at=tmp_path / "mill", spark=spark)
+    try:
+        for n in range(30):
+            coming.put(Click(SCRIPT if n % 2 else "ann", ms.Timestamp(NOON + n * SECOND), float(n)))
+        with opened(tmp_path / "mill") as seen:
+            page = seen.page
+            page.locator("#graph .node.computation", has_text="per second").wait_for(timeout=WAIT)
+            assert page.locator("#graph .node").count() == 3
+            before = page.locator("body").get_attribute("data-epoch")
+            page.locator("#computations tbody tr", has_text="2024-06-01 12:00:28").wait_for(timeout=WAIT)
+            page.select_option("#stream", "clicks")
+            page.locator("#records td", has_text=SCRIPT).first.wait_for(timeout=WAIT)
+            page.locator("#held", has_text="injector 'clicks'").wait_for(timeout=WAIT)
+            coming.put(Click("bob", ms.Timestamp(NOON + 90 * SECOND), 5.0))
+            page.locator("#computations tbody tr", has_text="2024-06-01 12:01:29").wait_for(timeout=WAIT)
+            assert page.locator("body").get_attribute("data-epoch") != before
+            page.select_option("#stream", "per second.results")
+            page.select_option("#shape", "chart")
+            page.locator("#values canvas").wait_for(timeout=WAIT)
+            page.locator("#values .u-legend", has_text="ann").wait_for(timeout=WAIT)
+            assert page.title() == "clicks · Millstream"
+    finally:
+        coming.put(None)
+        run.stop()
+
+
+def test_a_folder_without_a_run_shows_what_it_is(tmp_path: Path) -> None:
+    made = Made(tmp_path / "mill")
+    made.epoch(injected=10, at=NOON)
+    sampled(made.folder, 300)
+    with opened(tmp_path / "mill") as seen:
+        seen.page.locator("#summary", has_text="no run is on").wait_for(timeout=WAIT)
+        assert seen.page.locator("#graph .node").count() == 6
+        seen.page.locator("#rates canvas").wait_for(timeout=WAIT)
+        assert seen.page.locator("#problem").is_hidden()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_one_that_cannot_be_shown_says_why(tmp_path: Path, damaged: bool) -> None:
+    if damaged:
+        made = Made(tmp_path / "mill")
+        [path] = (made.folder.journal / "commits").iterdir()
+        path.write_bytes(path.read_bytes()[:-3])
+    with opened(tmp_path / "mill") as seen:
+        words = "commits/" if damaged else "holds no run of Millstream yet"
+        seen.page.locator("#problem", has_text=words).wait_for(timeout=WAIT)
+        assert seen.page.locator("main").is_hidden()

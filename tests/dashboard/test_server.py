@@ -1,0 +1,194 @@
+"""The page's server: what it tells of a folder, and whom it tells nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+import millstream as ms
+from millstream.core.low_watermark import LowWatermark
+from millstream.dashboard import watching
+from millstream.dashboard.server import POLICY, application, is_loopback
+from tests.dashboard.made import NOON, SECOND, Made
+
+
+def client(at: Path, **settings: Any) -> TestClient:
+    return TestClient(application(at, **settings), base_url="http://localhost:8270")
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look anew each time."""
+    monkeypatch.setattr(watching, "LOOK_EVERY", 0.0)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    made = Made(tmp_path / "mill")
+    made.epoch(injected=10, at=NOON + 5 * SECOND)
+    return made
+
+
+def test_state_follows_the_commits(made: Made) -> None:
+    page = client(made.folder.path)
+    seen = page.get("/api/state").json()
+    assert (seen["problem"], seen["status"]["epoch"], seen["status"]["streams"]["clicks"]["records"]) == ("", 2, 10)
+    made.epoch(injected=5, at=NOON + 9 * SECOND)
+    seen = page.get("/api/state").json()
+    assert (seen["status"]["epoch"], seen["status"]["streams"]["clicks"]["records"]) == (3, 15)
+    assert seen["status"]["computations"]["count"]["low_watermark"] == NOON + 9 * SECOND
+    assert seen["status"]["running"] is False
+
+
+def test_the_graph_goes_from_left_to_right_and_knows_its_cycle(made: Made) -> None:
+    picture = client(made.folder.path).get("/api/state").json()["picture"]
+    column = {node["id"]: node["column"] for node in picture["nodes"]}
+    assert column == {
+        "injector clicks": 0,
+        "injector users": 0,
+        "computation count": 1,
+        "computation join": 2,
+        "computation again": 3,
+        "delivery out": 3,
+    }
+    assert [(edge["stream"], edge["target"]) for edge in picture["edges"] if edge["back"]] == [("again.back", "computation join")]
+    assert len(picture["edges"]) == 6
+    places = [(node["column"], node["row"]) for node in picture["nodes"]]
+    assert len(set(places)) == len(places)
+
+
+def test_what_holds_a_computation_back_is_named(made: Made) -> None:
+    page = client(made.folder.path)
+    made.commit(promises={"users": ms.Timestamp(NOON + 9 * SECOND)})
+    made.epoch(injected=2, at=NOON + 5 * SECOND)
+    found = page.get("/api/state").json()["held_back"]
+    assert found["count"] == "2024-06-01T12:00:05Z, because partition 'p0' of injector 'clicks' is there"
+    assert found["join"] == found["again"] == found["count"], "also round a cycle"
+    made.epoch(injected=2, at=NOON + 6 * SECOND, held=NOON + SECOND)
+    found = page.get("/api/state").json()["held_back"]
+    assert found["join"] == "2024-06-01T12:00:01Z, because 'count' has a timer or a waiting record there"
+    made.commit(promises={"users": ms.Timestamp(NOON)}, low_watermarks={"join": LowWatermark(ms.Timestamp(NOON), ms.Timestamp(NOON))})
+    found = page.get("/api/state").json()["held_back"]
+    assert found["join"] == "2024-06-01T12:00:00Z, because injector 'users' promises no more"
+
+
+def test_metrics_say_what_the_status_says(made: Made) -> None:
+    answer = client(made.folder.path).get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert found["millstream_up",] == 1
+    assert found["millstream_running",] == 0
+    assert found["millstream_epochs_total",] == 2
+    assert found["millstream_injected_total", "clicks"] == 10
+    assert found["millstream_stream_records_total", "clicks"] == 10
+    assert found["millstream_computation_received_total", "count"] == 10
+    assert found["millstream_computation_records_total", "count", "applied"] == 9
+    assert found["millstream_computation_records_total", "count", "late"] == 1
+    assert found["millstream_computation_records_total", "count", "dead"] == 1
+    assert found["millstream_computation_produced_total", "count"] == 3
+    assert found["millstream_keys", "count"] == 7
+    assert found["millstream_timers", "count"] == 2
+    assert found["millstream_delivery_behind_epochs", "out"] == 0
+    assert found["millstream_low_watermark_lag_seconds", "count"] > 0
+
+
+def test_every_metric_is_in_the_guide(made: Made) -> None:
+    made.commit(sources={})
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "watching.md").read_text()
+    families = list(text_string_to_metric_families(client(made.folder.path).get("/metrics").text))
+    missing = [family.name for family in families if f"`{family.name}" not in guide]
+    assert (missing, len(families) > 15) == ([], True)
+
+
+@pytest.mark.parametrize("what", ["nothing", "no run", "damaged", "not json"])
+def test_a_folder_that_shows_nothing_says_why(tmp_path: Path, what: str) -> None:
+    at = tmp_path / "mill"
+    if what != "nothing":
+        at.mkdir()
+    if what == "damaged":
+        made = Made(at)
+        [path] = (made.folder.journal / "commits").iterdir()
+        path.write_bytes(path.read_bytes()[:-3])
+    if what == "not json":
+        (at / "topology.json").write_text("{")
+    seen = client(at).get("/api/state").json()
+    assert seen["status"] is None
+    assert str(at) in seen["problem"]
+    assert client(at).get("/metrics").text.endswith("millstream_up 0.0\n")
+
+
+def test_a_folder_that_is_mended_is_shown(tmp_path: Path) -> None:
+    page = client(tmp_path / "mill")
+    assert page.get("/api/state").json()["status"] is None
+    Made(tmp_path / "mill").epoch(injected=1, at=NOON)
+    assert page.get("/api/state").json()["status"]["epoch"] == 2
+
+
+def test_nothing_can_be_loaded_from_elsewhere(made: Made) -> None:
+    page = client(made.folder.path)
+    for path in ("/", "/assets/page.js", "/api/state", "/metrics", "/nowhere"):
+        answer = page.get(path)
+        assert answer.headers["content-security-policy"] == POLICY, path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "script-src 'self'" in POLICY
+    assert page.get("/assets/../server.py").status_code == 404
+    assert page.get("/assets/server.py").status_code == 404
+
+
+def test_another_name_for_this_machine_is_refused(made: Made) -> None:
+    """Or a page of another site could ask under a name of its own that leads here."""
+    stranger = TestClient(application(made.folder.path), base_url="http://evil.example:8270")
+    assert stranger.get("/api/state").status_code == 403
+    assert "clicks" not in stranger.get("/api/state").text
+
+
+def test_it_is_read_only(made: Made) -> None:
+    page = client(made.folder.path)
+    before = sorted(str(path) for path in made.folder.path.rglob("*"))
+    for path in ("/", "/api/state", "/api/history", "/api/records?stream=clicks", "/metrics"):
+        page.get(path)
+        assert page.post(path).status_code == 405
+    assert sorted(str(path) for path in made.folder.path.rglob("*")) == before
+
+
+class TestToken:
+    def test_another_address_needs_one(self, made: Made) -> None:
+        with pytest.raises(ms.TopologyError, match=r"others can reach this address; give a token"):
+            application(made.folder.path, host="0.0.0.0")
+
+    def test_whoever_does_not_know_it_sees_nothing(self, made: Made) -> None:
+        page = TestClient(application(made.folder.path, host="0.0.0.0", token="right"), base_url="http://mill.example")
+        for path in ("/", "/api/state", "/metrics", "/?token=wrong", "/api/state?token=right"):
+            answer = page.get(path)
+            assert answer.status_code == 401, path
+            assert "clicks" not in answer.text
+        assert page.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 401
+
+    def test_whoever_knows_it_sees_all(self, made: Made) -> None:
+        page = TestClient(application(made.folder.path, host="0.0.0.0", token="right"), base_url="http://mill.example")
+        assert page.get("/metrics", headers={"authorization": "Bearer right"}).status_code == 200
+        answer = page.get("/?token=right", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert "httponly" in answer.headers["set-cookie"].lower()
+        assert page.get("/api/state").json()["status"]["epoch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("localhost", True), ("127.0.0.1", True), ("::1", True), ("10.0.0.1", False), ("x.org", False)]
+)
+def test_what_is_this_machine(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+def test_records_that_are_not_there_are_said(made: Made) -> None:
+    page = client(made.folder.path)
+    assert page.get("/api/records?stream=clicks&last=x").status_code == 400
+    assert "problem" in page.get("/api/records?stream=clicks").json(), "its segment is not there"

@@ -1,0 +1,97 @@
+"""A window beside an earlier one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import millstream as ms
+from millstream import aggregate
+from millstream.testing import Driver
+from millstream.window import Compare, Compared, Tumbling, Window, Windowed
+from tests.operators.shop import NOON, Order, at, at_once, bit_by_bit, late_of, shop, some_orders, told, values, watch
+
+
+def compared_shop(back: ms.Duration) -> tuple[ms.Topology, Any, Compare[int]]:
+    per_minute, compared = Window(Order, Tumbling(ms.MINUTE), aggregate.count()), Compare(int, back=back)
+    topology, orders = shop(per_minute)
+    topology.compute("compared", compared).reads(per_minute.results)
+    watch(topology, [compared.compared])
+    return topology, orders, compared
+
+
+def test_a_minute_beside_the_minute_before() -> None:
+    topology, orders, compared = compared_shop(ms.MINUTE)
+    driver = Driver(topology)
+    driver.send(orders, *(Order("ann", 1, second) for second in (0, 10, 20, 70, 200)))
+    driver.finish()
+    assert values(driver, compared.compared) == [
+        Compared("ann", at(0), at(60), 3, None),
+        Compared("ann", at(60), at(120), 1, 3),
+        Compared("ann", at(180), at(240), 1, None),
+    ]
+    assert [record.timestamp for record in driver.read(compared.compared)] == [at(end) - ms.MICROSECOND for end in (60, 120, 240)]
+    assert driver.keys(compared) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_in_any_order(seed: int) -> None:
+    topology, orders, compared = compared_shop(2 * ms.MINUTE)
+    chance = random.Random(seed)
+    for size in (50, 400):
+        events = some_orders(chance, size, 1200)
+        whole, split = at_once(topology, orders, events), bit_by_bit(topology, orders, events, chance)
+        assert told(split, compared.compared) == told(whole, compared.compared)
+        counts: dict[tuple[str, int], int] = {}
+        for order in events:
+            counts[order.customer, order.at // 60] = counts.get((order.customer, order.at // 60), 0) + 1
+        found = {(one.key, int(one.start - NOON) // 60_000_000): (one.value, one.earlier) for one in values(split, compared.compared)}
+        assert found == {(key, minute): (count, counts.get((key, minute - 2))) for (key, minute), count in counts.items()}
+        assert split.keys(compared) == 0
+        assert late_of(split, [compared.compared]) == [0]
+
+
+def test_windows_that_come_in_another_order_find_each_other() -> None:
+    compared = Compare(int, back=ms.MINUTE)
+    topology, _ = shop()
+    windows = topology.inject(
+        "windows",
+        ms.values([], Windowed[int]),
+        key=lambda window: "all",
+        timestamp=lambda window: window.end - ms.MICROSECOND,
+        low_watermark=ms.BoundedDisorder(ms.MINUTE),
+    )
+    topology.compute("compared", compared).reads(windows)
+    driver = Driver(topology)
+    driver.send(windows, Windowed("ann", at(60), at(120), 2), Windowed("bob", at(0), at(60), 5), Windowed("cis", at(60), at(120), 7))
+    driver.send(windows, Windowed("ann", at(120), at(180), 3))
+    driver.advance(low_watermark=at(60) - ms.MICROSECOND)
+    assert values(driver, compared.compared) == []  # one that ends there may still come
+    driver.send(windows, Windowed("ann", at(0), at(60), 1))
+    driver.advance(low_watermark=at(60))
+    assert [(one.key, one.value, one.earlier) for one in values(driver, compared.compared)] == [("bob", 5, None), ("ann", 1, None)]
+    driver.finish()
+    found = [(one.key, one.value, one.earlier) for one in values(driver, compared.compared)]
+    assert found[2:] == [("ann", 2, 1), ("cis", 7, None), ("ann", 3, 2)]
+
+
+def test_a_long_stream_keeps_what_is_within_reach() -> None:
+    topology, orders, compared = compared_shop(5 * ms.MINUTE)
+    driver, most = Driver(topology, ship=False), 0
+    for minute in range(60):
+        with driver.together():
+            driver.send(orders, Order("a", 1, minute * 60))
+            driver.advance(low_watermark=at(minute * 60))
+        most = max(most, len(driver.state(compared, "a").windows))
+    assert most == 5
+    driver.finish()
+    assert driver.keys(compared) == 0
+
+
+def test_what_cannot_be_right_is_refused_while_building() -> None:
+    with pytest.raises(ms.TopologyError, match=r"Compare\(back=0\)"):
+        Compare(int, back=0 * ms.SECOND)
+    with pytest.raises(ms.TopologyError, match="is not a type"):
+        Compare(3, back=ms.SECOND)  # type: ignore[arg-type]
