@@ -251,8 +251,8 @@ CORE = [
     Mutant(
         "drop a record at the low watermark",
         "core/turn.py",
-        "        late = timestamp < self._before\n",
-        "        late = timestamp <= self._before\n",
+        "        late = timestamp < self._late_below[arrivals.packet_of[position]]\n",
+        "        late = timestamp <= self._late_below[arrivals.packet_of[position]]\n",
         "tests/core/test_late.py",
     ),
     Mutant("keep what a failed record did", "core/turn.py", "        self._productions.cut(produced)\n", "", SCENES),

@@ -19,8 +19,8 @@ ORDER = [
     Mutant(
         "let an arrival come with its own time",
         "core/ordered.py",
-        "if late or timestamp < self._low_watermark:",
-        "if late or timestamp <= self._low_watermark:",
+        "if past or timestamp < self._low_watermark:",
+        "if past or timestamp <= self._low_watermark:",
         ORDERED,
     ),
     Mutant(
@@ -38,11 +38,11 @@ ORDER = [
         ORDERED,
     ),
     Mutant("take what waited before what came", "core/ordered.py", "        due.sort(key=_in_order)\n", "", ORDERED),
-    Mutant("order by time alone", "core/ordered.py", "    return record[:5]\n", "    return record[:1]\n", ORDERED),
+    Mutant("order by time alone", "core/ordered.py", "    return record[:6]\n", "    return record[:1]\n", ORDERED),
     Mutant(
         "show the low watermark of the epoch, above records that still come",
         "core/ordered.py",
-        "ahead.append(ahead[-1] if record.late else record.timestamp)",
+        "ahead.append(ahead[-1] if record.past else record.timestamp)",
         "ahead.append(ahead[-1])",
         ORDERED,
     ),
