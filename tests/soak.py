@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +27,11 @@ from tests.waiting import wait_until
 ENDS = {"all": 60, "driver": 20, "planner": 20, "java": 5}  # what a run does not survive, and how often it is chosen
 LAST_MESSAGE = {"planner": "the planner's process died (exit code -9", "java": "Spark's Java process died"}
 COMES_BACK = {"lane": 60, "writer": 25}
+VICTIMS = ENDS | COMES_BACK
 LONGEST = 3.0  # seconds that a run is left alone after its first answer
 LOOK_EVERY = 1.0
-MAX_KILLS_PER_LANE = 4  # kills in one run: five within a minute are too many
+MAX_KILLS = 10_000  # more than anybody waits for
+MAX_COMEBACKS = 4  # of one kind in a run: a lane or a writer that dies more often within a minute ends it
 
 
 @dataclass
@@ -100,26 +102,29 @@ def reading(run: Path) -> Iterator[Reader]:
         raise reader.error
 
 
-def soak(base: Path, *, seconds: float, kills: int, seed: int, victims: list[str] | None = None) -> Outcome:
-    """Kill until the time is over or the kills are used up, at random or these victims in turn; then let it end, and compare."""
+def soak(base: Path, *, seconds: float, kills: int, seed: int, victims: Sequence[str] = ()) -> Outcome:
+    """Kill until the time is over or the kills are used up; then let it end, and compare.
+
+    At random, or these victims in turn, again and again.
+    """
     chance, outcome, deadline = random.Random(seed), Outcome(), time.monotonic() + seconds
     given = Input(base, seed)
     with reading(base / "run") as reader, feeding(given):
         while outcome.kills.total() < kills and time.monotonic() < deadline and reader.error is None:
-            _one_run(base, chance, outcome, kills, victims)
+            _one_run(base, chance, outcome, kills, deadline, victims)
     outcome.looks = reader.looks
     run_to_the_end(base, seconds=600)
     outcome.epochs, outcome.records = check(base), expected(base).records
     return outcome
 
 
-def _one_run(base: Path, chance: random.Random, outcome: Outcome, most: int, victims: list[str] | None) -> None:
+def _one_run(base: Path, chance: random.Random, outcome: Outcome, most: int, deadline: float, victims: Sequence[str]) -> None:
     """From its start to its death, with what it survives in between."""
     since, killed = time.monotonic(), "" if not outcome.kills else "restart"
     process = start(base)
-    of_lane = 0
+    survived: Counter[str] = Counter()
     try:
-        if victims is None and chance.random() < 0.1:  # wherever its start has come to
+        if not victims and chance.random() < 0.1:  # wherever its start has come to
             _wait(process, chance.uniform(0, 8))
             _kill(base, process, "all", outcome)
             return
@@ -127,10 +132,14 @@ def _one_run(base: Path, chance: random.Random, outcome: Outcome, most: int, vic
             answers(base, process, seconds=240)
             if killed:
                 outcome.waits.setdefault(killed, []).append(time.monotonic() - since)
+            if outcome.kills.total() >= most or time.monotonic() >= deadline:
+                return
             _wait(process, chance.uniform(0, LONGEST))
-            choice = ENDS if of_lane >= MAX_KILLS_PER_LANE or outcome.kills.total() + 1 >= most else ENDS | COMES_BACK
-            killed = victims[outcome.kills.total()] if victims else chance.choices(list(choice), list(choice.values()))[0]
-            of_lane += killed == "lane"
+            choice = ENDS if survived["lane"] >= MAX_COMEBACKS or outcome.kills.total() + 1 >= most else VICTIMS
+            killed = victims[outcome.kills.total() % len(victims)] if victims else chance.choices(list(choice), list(choice.values()))[0]
+            if victims and survived[killed] >= MAX_COMEBACKS:
+                return
+            survived[killed] += 1
             since = time.monotonic()
             _kill(base, process, killed, outcome)
             if killed in ENDS:
@@ -169,15 +178,34 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
     raise AssertionError(f"the run has ended by itself with {process.returncode}")
 
 
-def main() -> None:
+def _victims(words: str) -> list[str]:
+    """As they stand in `--victims`."""
+    found = words.split(",")
+    unknown = [word for word in found if word not in VICTIMS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no victim is called {', '.join(map(repr, unknown))}; give some of {', '.join(VICTIMS)}")
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--kills", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, help="so many, and fail if the seconds are over before; without it, until they are over")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--victims",
+        type=_victims,
+        default=[],
+        help=f"what to kill in turn, as in lane,lane,driver: {', '.join(VICTIMS)} (all is the whole run); without it, any at random",
+    )
+    arguments = parser.parse_args(words)
     print(f"seed {arguments.seed}")
+    kills = MAX_KILLS if arguments.kills is None else arguments.kills
     with tempfile.TemporaryDirectory(prefix="millstream-soak-") as folder:
-        print(soak(Path(folder), seconds=arguments.seconds, kills=arguments.kills, seed=arguments.seed))
+        outcome = soak(Path(folder), seconds=arguments.seconds, kills=kills, seed=arguments.seed, victims=arguments.victims)
+    print(outcome)
+    if arguments.kills is not None and outcome.kills.total() < kills:
+        raise SystemExit(f"{outcome.kills.total()} of {kills} kills in {arguments.seconds:g} seconds; give it more --seconds")
 
 
 if __name__ == "__main__":
