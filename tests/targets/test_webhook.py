@@ -157,18 +157,75 @@ def test_one_that_asks_for_a_while_gets_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert slept == [3.0, webhook.LONGEST_ASKED]
 
 
+PATH = "/services/T00/B00/hush"
+
+
 @pytest.mark.parametrize(
     ("url", "settings", "words"),
     [
         ("example.org/x", {}, "give a whole address, such as https://example.org/alerts"),
-        (7, {}, "give a whole address"),
+        (7, {}, "int is not an address"),
         ("https://", {}, "give a whole address"),
+        ("https://[::1", {}, "give a whole address"),
         ("https://me:word@example.org/", {}, "leave the password out of the address"),
+        (f"https://example.org{PATH} x", {}, "write a space as %20"),
+        (f"https://example.org{PATH}\nx", {}, "a space or a line break"),
+        (f"https://example.org:http{PATH}", {}, "the port in the address is not a number"),
+        (f"https://example.org:70000{PATH}", {}, "the port in the address is not a number"),
+        (f"https://example.org{PATH}/ä", {}, "not ASCII; write them as urllib.parse.quote does"),
+        (f"https://example.org{PATH}?a=ä", {}, "not ASCII"),
+        (f"https://example..org{PATH}", {}, "not a name that there can be"),
         ("https://example.org/", {"headers": {"X": 1}}, r"give texts, or ms.secret"),
+        ("https://example.org/", {"headers": {"X": "hush\nY: 1"}}, "there is a line break in the value"),
+        ("https://example.org/", {"headers": {"X": "hush€"}}, "a letter that no header can have"),
+        ("https://example.org/", {"headers": {"X Y": "1"}}, "not the name of a header"),
+        ("https://example.org/", {"headers": {"Content-length": "1"}}, "it follows from the body"),
+        ("https://example.org/", {"headers": {"X": "1", "x": "2"}}, "a header is there twice"),
         ("https://example.org/", {"timeout": 3}, "timeout"),
         ("https://example.org/", {"refused": 3}, "webhook"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(url: Any, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ms.TopologyError, match=words):
+    with pytest.raises(ms.TopologyError, match=words) as refusal:
         ms.webhook(url, **settings)
+    assert "hush" not in str(refusal.value)
+
+
+def test_who_sees_where_it_is_cannot_post_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT", f"https://hooks.example.org{PATH}")
+    target = ms.webhook(f"https://hooks.example.org:8443{PATH}?key=hush", headers={"Authorization": "hush"})
+    assert target.describe() == "webhook https://hooks.example.org:8443"
+    assert "hush" not in repr(target)
+    secret = ms.webhook(ms.secret(env="CHAT"))
+    assert secret.describe() == "webhook at the address in the environment variable CHAT"
+    assert "hush" not in repr(secret)
+
+
+def test_an_address_that_is_a_secret_is_read_when_it_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = ms.webhook(ms.secret(env="CHAT"))
+    with pytest.raises(ms.TopologyError, match="CHAT is not set"):
+        target.check(context())
+    monkeypatch.setenv("CHAT", server.url)
+    target.check(context())
+    with closing(target.open(context())) as sink:
+        sink.write(ms.Step(0, 0, 1), [record("a", 1)])
+    assert [body["value"] for body in server.got] == [1]
+
+
+@pytest.mark.parametrize(
+    "made", [lambda: ms.webhook(ms.secret(env="BAD")), lambda: ms.webhook("https://x.org", headers={"X": ms.secret(env="BAD")})]
+)
+def test_a_secret_that_cannot_be_is_refused_before_the_run(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAD", f"https://hooks.example.org{PATH}\nx")
+    for use in (made().check, made().open):
+        with pytest.raises(ms.TopologyError, match="line break") as refusal:
+            use(context())
+        assert "hush" not in str(refusal.value)
+
+
+def test_a_header_of_the_user_takes_the_place_of_the_usual_one(server: Server) -> None:
+    with closing(ms.webhook(server.url, headers={"content-type": "application/cloudevents+json"}).open(context())) as sink:
+        sink.write(ms.Step(0, 0, 1), [record("a", 1)])
+    [headers] = server.headers
+    assert {name.lower(): value for name, value in headers.items()}["content-type"] == "application/cloudevents+json"
+    assert sum(name.lower() == "content-type" for name in headers) == 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -28,6 +29,11 @@ log = logging.getLogger("millstream")
 LATER = {http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_EARLY, http.HTTPStatus.TOO_MANY_REQUESTS}
 LONGEST_ASKED = 60.0  # seconds that a server may ask us to wait
 SHOWN = 300  # characters of its answer
+OURS = {"content-length", "transfer-encoding"}  # headers that follow from the body
+
+_WHOLE = "give a whole address, such as https://example.org/alerts"
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header
+_UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")  # in the value of one
 
 
 class Posted(msgspec.Struct):
@@ -57,24 +63,37 @@ class Accepted(msgspec.Struct):
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WebhookTarget(Target):
     """At least once: what was under way at a crash is posted again, with the same ids. `webhook` makes one."""
 
-    url: str
+    url: str | Secret
     headers: Mapping[str, str | Secret]
     refused: str | None
     timeout: Duration
-    accepted: Accepted = field(default_factory=Accepted, compare=False, repr=False)
+    accepted: Accepted = field(default_factory=Accepted, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
 
     def describe(self) -> str:
+        """Without the path: whoever knows that of some services may post there."""
+        if isinstance(self.url, Secret):
+            return f"webhook at the address in {self.url.file or f'the environment variable {self.url.env}'}"
         parts = urlsplit(self.url)
-        return f"webhook {parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        return f"webhook {parts.scheme}://{parts.netloc}"
 
     def check(self, context: DeliveryContext) -> None:
-        for value in self.headers.values():
-            _revealed(value)
+        self.address()
+        self.revealed_headers()
         value_encoder(context.value_type)
+
+    def address(self) -> SplitResult:
+        """As it is now, if a secret says it."""
+        return _checked_address(_revealed(self.url))
+
+    def revealed_headers(self) -> dict[str, str]:
+        return {name: _checked_header(name, _revealed(value)) for name, value in self.headers.items()}
 
     def open(self, context: DeliveryContext) -> Sink:
         return WebhookSink(self, context)
@@ -86,11 +105,12 @@ class WebhookSink(Sink):
     def __init__(self, target: WebhookTarget, context: DeliveryContext) -> None:
         self._target, self._stream, self._delivery = target, context.stream, context.delivery
         self._encode_value = value_encoder(context.value_type)
-        parts = urlsplit(target.url)
+        parts = target.address()
         make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = make(parts.hostname or "", parts.port, timeout=int(target.timeout) / 1e6)
+        self._connection = make(parts.hostname or "", parts.port or make.default_port, timeout=int(target.timeout) / 1e6)
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._headers = {name: _revealed(value) for name, value in target.headers.items()}
+        self._headers = target.revealed_headers()
+        self._named = {name.lower() for name in self._headers}
 
     def write(self, step: Step, records: Sequence[Record[Any]]) -> None:
         accepted = self._target.accepted
@@ -105,7 +125,8 @@ class WebhookSink(Sink):
 
     def _post(self, record: Record[Any]) -> None:
         posted = Posted(record.id, self._stream, record.key, record.timestamp, msgspec.Raw(self._encode_value(record.value)))
-        headers = {"Content-Type": "application/json", "Idempotency-Key": record.id, **self._headers}
+        usual = {"Content-Type": "application/json", "Idempotency-Key": record.id}
+        headers = {name: value for name, value in usual.items() if name.lower() not in self._named} | self._headers
         try:
             self._connection.request("POST", self._path, _encode(posted), headers)
             answer = self._connection.getresponse()
@@ -145,8 +166,58 @@ def _revealed(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
+def _checked_address(url: Any) -> SplitResult:
+    """Refuse what no request could be sent to. No message repeats it: its path may be a secret."""
+    if not isinstance(url, str):
+        raise TopologyError(f"webhook: {type(url).__name__} is not an address; give text, or ms.secret(...) for one that is secret")
+    if re.search(r"[\x00-\x20\x7f]", url):
+        raise TopologyError("webhook: there is a space or a line break in the address; leave it out, or write a space as %20")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise TopologyError(f"webhook: the address cannot be read; {_WHOLE}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise TopologyError(f"webhook: {_WHOLE}")
+    if parts.username is not None or parts.password is not None:
+        raise TopologyError("webhook: leave the password out of the address; give headers={'Authorization': ms.secret(env=...)}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise TopologyError("webhook: the port in the address is not a number from 1 to 65535")
+    if not (parts.path + parts.query).isascii():
+        raise TopologyError(
+            "webhook: there are letters in the path of the address that are not ASCII; write them as urllib.parse.quote does"
+        )
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise TopologyError("webhook: the host in the address is not a name that there can be") from None
+    return parts
+
+
+def _checked_header(name: str, value: str) -> str:
+    """The value may be a secret, and is not repeated."""
+    if _UNFIT.search(value):
+        raise TopologyError(f"webhook(headers={{{name!r}: ...}}): there is a line break in the value, or a letter that no header can have")
+    return value
+
+
+def _check_header_names(headers: Mapping[Any, Any]) -> None:
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, (str, Secret)):
+            raise TopologyError(f"webhook(headers={{{name!r}: ...}}): give texts, or ms.secret(...) for what must not be written down")
+        if not _NAME.fullmatch(name):
+            raise TopologyError(f"webhook(headers={{{name!r}: ...}}): that is not the name of a header")
+        if name.lower() in OURS:
+            raise TopologyError(f"webhook(headers={{{name!r}: ...}}): leave it out; it follows from the body")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise TopologyError("webhook(headers=...): a header is there twice; large and small letters are the same in its name")
+
+
 def webhook(
-    url: str,
+    url: str | Secret,
     *,
     headers: Mapping[str, str | Secret] | None = None,
     refused: str | PathLike[str] | None = None,
@@ -156,18 +227,18 @@ def webhook(
 
         ms.webhook("https://example.org/alerts", headers={"Authorization": ms.secret(env="ALERTS_TOKEN")}, refused="refused.jsonl")
 
+    An address that is a secret itself, as that of a chat is, is given as `ms.secret(env="ALERTS_URL")`; of any other, messages name
+    scheme and host only.
     The id is also the header `Idempotency-Key`: a record that is posted again, after a crash or a lost answer, has the same one.
     While the address cannot be reached, or answers with 408, 425, 429 or 5xx, the delivery waits and tries again, longer each
     time. Any other answer but 2xx is a refusal for good: such a record is appended to the file `refused` with the reason, or ends
     the run if there is no such file.
     """
-    parts = urlsplit(url) if isinstance(url, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TopologyError(f"webhook({url!r}): give a whole address, such as https://example.org/alerts")
-    if parts.username or parts.password:
-        raise TopologyError("webhook: leave the password out of the address; give headers={'Authorization': ms.secret(env=...)}")
+    if not isinstance(url, Secret):
+        _checked_address(url)
+    _check_header_names(headers or {})
     for name, value in (headers or {}).items():
-        if not isinstance(name, str) or not isinstance(value, (str, Secret)):
-            raise TopologyError(f"webhook(headers={{{name!r}: ...}}): give texts, or ms.secret(...) for what must not be written down")
+        if isinstance(value, str):
+            _checked_header(name, value)
     aside = None if refused is None else arguments.path("webhook", refused)
     return WebhookTarget(url, dict(headers or {}), aside, arguments.span("webhook", "timeout", timeout, least=1_000))
