@@ -8,7 +8,7 @@ from bench import counts, ends, epoch, flat, idle, joins, kafka, latency, many, 
 
 ALL = [
     *("latency", "ends", "kafka", "many", "counts", "epoch", "rows", "waiting"),
-    *("writer", "postgres", "recovery", "idle", "memory", "operators"),
+    *("writer", "postgres", "recovery", "idle", "memory", "operators", "joins"),
 ]
 
 

@@ -134,7 +134,9 @@ def seconds(place: Callable[..., None], *, per_key: int, epochs: int) -> float:
         for name in ("left", "right"):
             run.feed(name, [Stored((name, 0, number + n), *record) for n, record in enumerate(records)])
             marks = {"": Mark(ms.Timestamp(start), ms.Timestamp(NOON))}
-            run.change(name, SourceChange(injected=len(records), positions={"": number + len(records)}, marks=marks))
+            run.change(
+                name, SourceChange(injected=len(records), positions={"": number + len(records)}, marks=marks), clock=ms.Timestamp(start)
+            )
         number += len(records)
         while run.epoch(ms.Timestamp(start)):
             pass

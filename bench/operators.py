@@ -79,7 +79,7 @@ def seconds(make: Callable[[], Any], *, per_key: int, epochs: int) -> float:
         begun = time.process_time()
         run.feed("in", records)
         marks = {"": Mark(ms.Timestamp(start), ms.Timestamp(NOON))}
-        run.change("in", SourceChange(injected=len(records), positions={"": number}, marks=marks))
+        run.change("in", SourceChange(injected=len(records), positions={"": number}, marks=marks), clock=ms.Timestamp(start))
         while run.epoch(ms.Timestamp(start)):
             pass
         spent += time.process_time() - begun
