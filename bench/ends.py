@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millstream as ms
+from bench.goals import Rounds, at_most
 from bench.latency import Count, Event, percentile
 
 RATE = 200  # records a second
@@ -163,7 +164,7 @@ def main(*, seconds: float = 60.0, rounds: int = 3) -> None:
     from tests.services import both
 
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder, both(Path(folder), durable=True) as (dsn, servers):
-        admin = AdminClient({"bootstrap.servers": servers})
+        admin, held = AdminClient({"bootstrap.servers": servers}), Rounds()
         for number in range(rounds):
             names = [f"{what}-{number}" for what in ("in", "out", "in-bare", "out-bare", "in-table")]
             for future in admin.create_topics([NewTopic(name, PARTITIONS) for name in names]).values():
@@ -173,7 +174,8 @@ def main(*, seconds: float = 60.0, rounds: int = 3) -> None:
             bare_to_kafka = beside(servers, names[2], seconds, lambda names=names: bare_kafka(servers, names[2], names[3], seconds))
             to_table = beside(servers, names[4], seconds, lambda names=names: bare_postgres(servers, names[4], names[3], seconds, dsn))
             for what, mine, other in (("Kafka", got["kafka"], bare_to_kafka), ("PostgreSQL", got["postgres"], to_table)):
-                _tell(number, what, mine, other)
+                _tell(number, what, mine, other, held)
+        held.tell()
 
 
 def _in_a_process(base: Path, *arguments: object) -> dict[str, list[tuple[float, float]]]:
@@ -184,14 +186,13 @@ def _in_a_process(base: Path, *arguments: object) -> dict[str, list[tuple[float,
     return found
 
 
-def _tell(number: int, what: str, mine: list[tuple[float, float]], other: list[tuple[float, float]]) -> None:
+def _tell(number: int, what: str, mine: list[tuple[float, float]], other: list[tuple[float, float]], held: Rounds) -> None:
     found, bare_ = _counted(mine), _counted(other)
-    shares = []
-    for percent, goal in ((50, 2), (95, 3)):
+    print(f"round {number + 1}, from Kafka to {what}: {len(found):,} records", flush=True)
+    for percent, bound in ((50, 2.0), (95, 3.0)):
         here, there = percentile(found, percent), percentile(bare_, percent)
-        holds = "holds" if here <= goal * there else "DOES NOT HOLD"
-        shares.append(f"p{percent} {here:.1f} ms against {there:.1f}, {here / there:.2f} times (at most {goal}: {holds})")
-    print(f"round {number + 1}, from Kafka to {what}: {'; '.join(shares)}; {len(found):,} records", flush=True)
+        holds = at_most(f"p{percent}, {here:.1f} ms against {there:.1f} by the bare loop", here / there, bound)
+        held.add(f"to {what}: p{percent}", holds)
 
 
 def _counted(seen: list[tuple[float, float]]) -> list[float]:

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millstream as ms
+from bench.goals import at_most
 from bench.idle import used
 from bench.latency import Count, Event
 
@@ -68,12 +69,13 @@ def main(rounds: int = 3) -> None:
                 command = [sys.executable, "-m", "bench.many", servers, str(ends), str(base)]
                 out = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
                 those.append(json.loads(out.splitlines()[-1]))
+        print("four sources and four deliveries, against one each", flush=True)
         for what in ("threads", "memory", "start"):
             one, four = (statistics.median(each[what] for each in found[ends]) for ends in (1, 4))
             shown = f"{four / 2**20:,.0f} MB against {one / 2**20:,.0f}" if what == "memory" else f"{four:,.1f} against {one:,.1f}"
-            print(f"four sources and four deliveries, {what}: {shown}, {four / one:.2f} times (at most 1.3)", flush=True)
+            at_most(f"{what}, {shown}", four / one, 1.3)
         idle = statistics.median(each["idle"] for each in found[4])
-        print(f"four sources and four deliveries, idle: {100 * idle:.1f} % of a core (at most 3)", flush=True)
+        at_most("idle", 100 * idle, 3.0, "% of a core")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What a ready-made operator costs beside the same by hand: on the same core, in one process, in turns. Ratios, not seconds."""
+"""What a ready-made operator costs beside the same by hand: on the same core, in one process, in turns. Ratios, not seconds.
+
+A window may cost a fifth more than the same by hand. For the rest there is no bound: what it costs is to be known.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import msgspec
 
 import millstream as ms
+from bench.goals import at_most
 from millstream import aggregate
 from millstream.core.graph import compile_topology
 from millstream.core.ledger import SourceChange
@@ -20,6 +24,8 @@ from millstream.window import Every, Hopping, Session, Tumbling, Window, WindowT
 NOON = 1_790_000_000_000_000
 KEYS = 200
 ROUNDS = 7
+BY_HAND = "by hand"  # in the name of a case: the bound is for these
+MOST = 1.2
 
 
 class ByHand(ms.Computation[dict[ms.Timestamp, int]]):
@@ -142,7 +148,10 @@ def main() -> None:
             ours, theirs = (seconds(make, per_key=per_key, epochs=epochs) for make in (one, other))
             ratios.append(ours / theirs)
             base.append(theirs / (per_key * KEYS * epochs) * 1e6)
-        print(f"{name:<52} {statistics.median(ratios):>6.2f} {statistics.median(base):>8.1f} µs each", flush=True)
+        ratio = statistics.median(ratios)
+        print(f"{name:<52} {ratio:>6.2f} {statistics.median(base):>8.1f} µs each", flush=True)
+        if BY_HAND in name:
+            at_most("a window against the same by hand", ratio, MOST)
 
 
 if __name__ == "__main__":
