@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "by_hand.py"
 
 
 def topology_of(queries: Path, counts: Path, *, bounded: bool = True) -> ms.Topology:
+    return topology_over(_files(queries, bounded=bounded), counts)
+
+
+def topology_over(source: Callable[[Any], ms.Source[Any]], counts: Path) -> ms.Topology:
+    """With a source that is made of the type of its values."""
     readme = _readme()
     topology = ms.Topology("bench")
     per_second = readme.PerSecond()
-    topology.compute("per-second", per_second).reads(_inject(topology, readme, queries, bounded), late=ms.Late.DROP)
+    topology.compute("per-second", per_second).reads(_inject(topology, source(readme.Query)), late=ms.Late.DROP)
     topology.deliver("counts", per_second.counts, ms.delta(str(counts)))
     return topology
 
@@ -34,7 +40,7 @@ class Running(ms.Computation[int]):
 def running_topology(queries: Path, counts: Path) -> ms.Topology:
     topology = ms.Topology("bench")
     running = Running()
-    topology.compute("running", running).reads(_inject(topology, _readme(), queries, bounded=True))
+    topology.compute("running", running).reads(_inject(topology, _files(queries, bounded=True)(_readme().Query)))
     topology.deliver("counts", running.counts, ms.delta(str(counts)))
     return topology
 
@@ -49,10 +55,14 @@ def _readme() -> Any:
     return readme
 
 
-def _inject(topology: ms.Topology, readme: Any, queries: Path, bounded: bool) -> ms.Stream[Any]:
+def _files(queries: Path, *, bounded: bool) -> Callable[[Any], ms.Source[Any]]:
+    return lambda kind: ms.files(f"{queries}/*.jsonl", kind, bounded=bounded)
+
+
+def _inject(topology: ms.Topology, source: ms.Source[Any]) -> ms.Stream[Any]:
     return topology.inject(
         "queries",
-        ms.files(f"{queries}/*.jsonl", readme.Query, bounded=bounded),
+        source,
         key=lambda query: query.text,
         timestamp=lambda query: query.at,
         low_watermark=ms.BoundedDisorder(2 * ms.SECOND),
