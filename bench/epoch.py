@@ -1,6 +1,8 @@
 """What an epoch of one record costs, planner, lane and journal together, without Spark and its sockets.
 
-After many epochs, with many keys, with computations that have nothing to do: each against a young one, in turns.
+After many epochs, with many keys, with computations that have nothing to do: each against a young one, in turns. And how
+large the journal gets: at its largest, between two checkpoints, an old one against itself when it was young. The segment that
+the source writes to is left out of that: it is let go as a whole, after 64 MiB.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import time
 from pathlib import Path
 
 import millstream as ms
+from bench.goals import at_most
 from millstream.core.graph import Graph, compile_topology
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Plant
@@ -33,6 +36,9 @@ NOON = 1_790_000_000_000_000
 TURNS = 60
 EPOCHS_PER_TURN = 50
 RECORDS_PER_FILL = 50_000
+CHECKPOINT_ROWS = 20_000
+YOUNG_EPOCHS = 50_000  # two checkpoints and some: the journal keeps what came after the one before the last
+SIZE_EVERY = 1_000  # epochs
 
 
 class Unsynced(LocalDisk):
@@ -102,7 +108,7 @@ class Mill:
         ledger = claim(
             self._commits, lambda known: first_commit(graph.outline, known, fence=1, plant=plant, id_="first", at=self._moment())
         )
-        settings = Settings(checkpoint_rows=20_000)
+        settings = Settings(checkpoint_rows=CHECKPOINT_ROWS)
         self.planner = Planner(
             graph.outline, ledger, settings=settings, redo={}, folded=0, new_id=lambda: f"c{next(ids)}", at=self._moment()
         )
@@ -111,6 +117,7 @@ class Mill:
         writer = SegmentWriter(disk, "lane0", lambda: f"{next(ids)}")
         self.lane = Lane(graph, 0, lanes, Held(Store(), memory=None), writer, SegmentReader(disk, sleep=time.sleep))
         self._disk, self._attempt, self._numbers = disk, itertools.count(1), itertools.count()
+        self._base, self._open = base, ""
         self._join()
 
     def epoch(self, key: str) -> None:
@@ -122,10 +129,16 @@ class Mill:
             names = [f"k{n}" for n in range(start, min(keys, start + RECORDS_PER_FILL))]
             self._feed(names)
 
+    def size(self) -> int:
+        """Bytes of the journal, without the segment that the source writes to."""
+        open_segment = self._base / segment_path(self._open)
+        return sum(file.stat().st_size for file in self._base.rglob("*") if file.is_file() and file != open_segment)
+
     def _feed(self, keys: list[str]) -> None:
         numbers = [next(self._numbers) for _ in keys]
         columns = Columns(keys, [b"1"] * len(keys), [ms.Timestamp(NOON + number) for number in numbers], numbers)
         frame = self._source.append(self._dealer.deal("in", "in", 0, columns, lane=NO_LANE), lane=NO_LANE)
+        self._open = frame.segment
         fed = Fed("in", [frame], {"": ms.Timestamp(NOON)}, len(keys), positions={"": numbers[-1] + 1}, open_segments=[frame.segment])
         self._act(self.planner.on_fed(fed, self._moment()))
         self.planner.on_logged(self.planner.ledger.number, self._moment())
@@ -163,7 +176,7 @@ class Mill:
                     raise AssertionError(other)
 
 
-def compare(what: str, old: Mill, young: Mill) -> None:
+def compare(what: str, old: Mill, young: Mill, most: float) -> None:
     took: dict[str, list[float]] = {"old": [], "young": []}
     for turn in range(TURNS):
         for name, mill in (("old", old), ("young", young)):
@@ -172,22 +185,35 @@ def compare(what: str, old: Mill, young: Mill) -> None:
                 mill.epoch(f"k{(turn * EPOCHS_PER_TURN + n) % 1000}")
             took[name].append((time.process_time() - began) / EPOCHS_PER_TURN * 1e6)
     old_, young_ = statistics.median(took["old"]), statistics.median(took["young"])
-    print(f"an epoch {what}: {old_:.0f} µs, young {young_:.0f} µs: {old_ / young_:.2f} times", flush=True)
+    at_most(f"an epoch {what}, {old_:.0f} µs against {young_:.0f}", old_ / young_, most)
+
+
+def grow(mill: Mill, epochs: int) -> list[int]:
+    """The sizes of its journal, all the way."""
+    sizes = []
+    for n in range(epochs):
+        mill.epoch(f"k{n % 1000}")
+        if n % SIZE_EVERY == SIZE_EVERY - 1:
+            sizes.append(mill.size())
+    return sizes
 
 
 def main(epochs: int, keys: int) -> None:
+    print("an epoch of one record, process time (the goals are for 10,000,000 epochs and keys: --epochs, --keys)", flush=True)
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
         base = Path(folder)
         young = Mill(base / "young")
         for n in range(2_000):
             young.epoch(f"k{n % 1000}")
-        compare("with 20 computations that have nothing to do", Mill(base / "idle", idle=20), young)
+        compare("with 20 computations that have nothing to do", Mill(base / "idle", idle=20), young, 1.3)
         many = Mill(base / "keys")
         many.fill(keys)
-        compare(f"with {keys:,} keys", many, young)
+        compare(f"with {keys:,} keys", many, young, 1.3)
         old = Mill(base / "old")
-        for n in range(epochs):
-            old.epoch(f"k{n % 1000}")
-        size = sum(file.stat().st_size for file in (base / "old").rglob("*") if file.is_file())
-        compare(f"after {epochs:,} epochs", old, young)
-        print(f"its journal has {size / 2**20:.1f} MB", flush=True)
+        sizes = grow(old, epochs)
+        compare(f"after {epochs:,} epochs", old, young, 1.2)
+        first, last = sizes[: YOUNG_EPOCHS // SIZE_EVERY], sizes[-YOUNG_EPOCHS // SIZE_EVERY :]
+        if epochs < 2 * YOUNG_EPOCHS:
+            print(f"    its journal: too few epochs to compare it with a young one, which has {YOUNG_EPOCHS:,}", flush=True)
+            return
+        at_most(f"its journal, {max(last) / 2**20:.1f} MB against {max(first) / 2**20:.1f}", max(last) / max(first), 1.2)
