@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ import pytest
 
 import millstream as ms
 from millstream.core.ledger import Commit, SourceChange
-from millstream.source import SourceContext, SourceReader
+from millstream.source import Batch, SourceContext, SourceReader
 from millstream.sources import thread as thread_module
 from tests.sources.scripted import Door, Scripted, ScriptedReader, Step, batch, gone, piece, waits_for_lanes
 from tests.sources.test_values import TIMEOUT, T
@@ -298,6 +299,24 @@ def test_an_error_names_the_injector_and_shows_where_it_comes_from() -> None:
     assert (source.closed, door.passed_on) == (1, [("fed", {"a": 1})])
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("moment", ["poll", "close"])
+def test_a_source_that_exits_is_an_error_too(error: BaseException, moment: str) -> None:
+    """What is no Exception would end the thread without a word, and the run would go on without this input."""
+
+    def exiting(*_: object) -> Step:
+        raise error
+
+    source = Scripted([batch(0)], exiting) if moment == "poll" else Scripted([batch(0)])
+    with pytest.MonkeyPatch.context() as patch:
+        if moment == "close":
+            patch.setattr(ScriptedReader, "close", exiting)
+        door = Door(source).start().ended()
+    assert str(door.thread.error).startswith(f"injector 'clicks': {type(error).__name__}: ")
+    assert door.thread.error is not None
+    assert door.thread.error.__cause__ is error
+
+
 def test_an_error_of_ours_is_raised_as_it_is() -> None:
     error = ms.LogError("the records from 7 to 12 are gone")
     assert Door(Scripted(error)).start().ended().thread.error is error
@@ -310,6 +329,39 @@ def test_an_error_while_it_closes_is_told_unless_another_came_first() -> None:
     both = Scripted(KeyError("first"))
     both.raises["close"] = ValueError("twice")
     assert "KeyError: 'first'" in str(Door(both).start().ended().thread.error)
+
+
+def test_a_trouble_that_is_over_by_the_next_look_is_not_told_as_none() -> None:
+    class Once(ScriptedReader):
+        asked = 0
+
+        @property
+        def trouble(self) -> str | None:
+            self.asked += 1
+            return "it is slow" if self.asked == 1 else None
+
+    door = Door(Scripted())
+    door.thread._reader = Once(door.source)
+    assert door.thread.trouble == "injector 'clicks': it is slow"
+    assert door.thread.trouble is None
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers", "columns", "why"),
+    [
+        (3, range(2), None, "3 values with 2 numbers"),
+        (2, range(3), None, "2 values with 3 numbers"),
+        (2, range(2), [{}], "2 values with 1 columns"),
+    ],
+)
+def test_a_batch_of_unequal_lengths_is_refused_and_nothing_of_it_is_written(
+    values: int, numbers: range, columns: list[dict[str, object]] | None, why: str
+) -> None:
+    whole = batch(1, values)
+    door = Door(Scripted([batch(0)], [Batch(whole.values, numbers, {"a": 9}, "a", columns=columns)])).start().ended()
+    assert str(door.thread.error) == f"injector 'clicks': a script gave a batch of {why}; there must be one for each value"
+    assert door.passed_on == [("fed", {"a": 1})]
+    assert len(door.writer.frames) == 1
 
 
 def test_status_and_warnings_ask_the_reader() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from millstream.core.ledger import Ledger, SourceProgress
 from millstream.log.folder import Folder, Pinned
 from millstream.spark.feeds import Feeds
 from millstream.spark.launch import Died, Launcher
+from tests.sources.scripted import Scripted
 from tests.sources.test_files import Planner
 from tests.spark.clicks import Click, Count, click, framed, write_lines
+from tests.waiting import wait_until
 
 
 def feeds_of(topology: ms.Topology, folder: Folder, planner: Any) -> Feeds:
@@ -65,3 +68,32 @@ def test_an_input_that_has_ended_says_so_of_files_that_came_since(tmp_path: Path
         f"injector 'clicks' has ended with 0 records, and 1 files that came since are not read, such as {tmp_path}/clicks/2.jsonl"
         in caplog.text
     )
+
+
+class Exiting(Scripted):
+    """A source whose library ends the thread that it is called in, as `sys.exit` does."""
+
+    value_type = Click
+
+    def open(self, context: ms.SourceContext) -> ms.SourceReader:
+        raise SystemExit(3)
+
+
+def test_an_input_whose_code_exits_ends_the_run(tmp_path: Path) -> None:
+    """And not its thread alone, with the run going on without it."""
+    topology = ms.Topology("exits")
+    usual = {"key": lambda c: c.user, "timestamp": lambda c: c.at, "low_watermark": ms.BoundedDisorder(ms.SECOND)}
+    topology.compute("count", Count()).reads(topology.inject("clicks", Exiting(), **usual))  # type: ignore[arg-type]
+    folder = Folder(tmp_path / "mill")
+    planner = SimpleNamespace(ledger=Ledger(), disk=None, unread=lambda *_: None, take_notes=lambda _: sys.exit(4))
+    feeds = feeds_of(topology, folder, planner)
+    feeds.start()
+    wait_until(lambda: not feeds.join(0.0))
+    with pytest.raises(Died, match="SystemExit: 3"):
+        feeds.look()
+    whole = feeds_of(topology, folder, SimpleNamespace(ledger=Ledger(), take_notes=planner.take_notes, notes=planner))
+    planner.next = lambda *_: "a note"  # a batch DataFrame was written, and is only to be taken
+    whole._start_whole("clicks", lambda: None)
+    wait_until(lambda: not whole.join(0.0))
+    with pytest.raises(Died, match="SystemExit"):
+        whole.look()

@@ -46,6 +46,7 @@ class Intake:
 
     def take(self, batch: Batch, *, now: Timestamp, arrived: Timestamp | None = None) -> Slice:
         """What a source gave, ready to be written. `arrived` is when it came, if that is not `now`."""
+        self._check_lengths(batch)
         origin = f"{self._injection.name}/{batch.origin}" if batch.origin else self._injection.name
         columns = None if batch.columns is None else list(map(self._by_role, batch.columns))
         taken = self.read(
@@ -65,6 +66,16 @@ class Intake:
             marks[batch.partition] = max(batch.complete, marks.get(batch.partition, batch.complete))
         dealt = self.deal(taken, batch.major, origin)
         return Slice(dealt, marks, len(taken.records), len(taken.letters), dict(batch.positions))
+
+    def _check_lengths(self, batch: Batch) -> None:
+        """A record without a number has no id, and one with that of another is taken for it."""
+        for called, given in (("numbers", batch.numbers), ("columns", batch.columns)):
+            if given is not None and len(given) != len(batch.values):
+                raise RecordError(
+                    f"injector {self._injection.name!r}",
+                    f"{self._injection.source.describe()} gave a batch of {len(batch.values)} values with {len(given)} {called}; "
+                    f"there must be one for each value",
+                )
 
     def _by_role(self, row: dict[str, Any]) -> dict[str, Any]:
         return {role: str(row[name]) if role in TEXT_ROLES and row[name] is not None else row[name] for role, name in self._named.items()}

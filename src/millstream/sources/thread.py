@@ -97,8 +97,9 @@ class SourceThread(threading.Thread):
     @property
     def trouble(self) -> str | None:
         """What the status should say of it."""
-        reader = self._reader
-        return self._unreachable or (None if reader is None or reader.trouble is None else f"injector {self._injector!r}: {reader.trouble}")
+        reader, unreachable = self._reader, self._unreachable
+        says = None if reader is None else reader.trouble  # once: it may be over by the next look
+        return unreachable or (None if says is None else f"injector {self._injector!r}: {says}")
 
     def lag(self) -> Mapping[str, int]:
         reader = self._reader
@@ -129,12 +130,18 @@ class SourceThread(threading.Thread):
     # Its own.
 
     def run(self) -> None:
-        for act in (self._read, self._close):
-            try:
-                act()
-            except Exception as error:  # the run watches for it: a thread has nobody to raise to
-                self.error = self.error or (error if isinstance(error, MillstreamError) else explained(self._injector, "", error))
-        self._writer.close()
+        try:
+            self._try(self._read)
+            self._try(self._close)
+        finally:
+            self._writer.close()
+
+    def _try(self, act: Callable[[], None]) -> None:
+        """What a source raises, even to exit, is kept for the run, which watches for it: a thread has nobody to raise to."""
+        try:
+            act()
+        except BaseException as error:
+            self.error = self.error or (error if isinstance(error, MillstreamError) else explained(self._injector, "", error))
 
     def _read(self) -> None:
         self._tell_unread(None)  # nobody listens before it is open

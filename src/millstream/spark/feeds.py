@@ -46,7 +46,7 @@ class Feeds:
         self.queries: dict[str, StreamingQuery] = {}
         self._threads: dict[str, SourceThread] = {}
         self._wholes: dict[str, threading.Thread] = {}
-        self._broken: dict[str, Exception] = {}
+        self._broken: dict[str, BaseException] = {}
         self._stopped = threading.Event()
         self._given_up: set[str] = set()  # queries that did not stop in time
         self._said: set[str] = set()  # inputs of threads that have ended, and were logged so
@@ -184,7 +184,7 @@ class Feeds:
                     self._launcher.spark.sparkContext.addJobTag(self._launcher.called(f"inject {name}"))
                     save()
                 self._planner.take_notes(name)
-            except Exception as error:
+            except BaseException as error:  # whatever it is, the run must not go on without this input
                 if not self._stopped.is_set():  # what was cancelled is read by the next run
                     self._broken[name] = error  # found by the next look: a thread has nobody to raise to
 
