@@ -1,7 +1,7 @@
 """A lane as a Spark query of one task: inside each of its batches epochs run, until a checkpoint is due.
 
 No shuffle stands between source and state: with several lanes in one query, Spark would run the healthy ones again when
-an executor is lost. See docs/decisions/0010.
+an executor is lost. See docs/decisions/0011.
 """
 
 from __future__ import annotations
