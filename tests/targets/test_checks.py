@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+import millstream as ms
+from millstream.core.graph import compile_topology
 from millstream.core.parts import Columns
 from millstream.errors import LogError
 from millstream.format import Format
@@ -19,6 +21,7 @@ from millstream.targets.files import FilesOutput
 from millstream.targets.steps import Steps, find_steps
 from millstream.targets.typed import Values
 from millstream.timestamp import Timestamp
+from tests.conformance.scenes import inject
 from tests.log.made import local
 from tests.targets.made import Made
 
@@ -175,6 +178,21 @@ def test_a_delivery_that_went_to_a_function_until_now_begins_where_it_is(made: M
         (made.folder.delivery(name) / "target.json").unlink()
         shutil.rmtree(made.at / name)
     made.journal.check()
+
+
+@pytest.mark.parametrize("target", ["function", "files"])
+def test_a_delivery_that_went_to_a_table_until_now_goes_on_as_the_commits_say(made: Made, target: str) -> None:
+    """What the table has stands in the table, and its steps here have never said so."""
+    topology = ms.Topology("checked")
+    other = ms.function(lambda step, records: None) if target == "function" else ms.to_files(str(made.at / "elsewhere"))
+    topology.deliver("table", inject(topology), other)
+    graph, ledger = compile_topology(topology), made.journal.check()
+    with pytest.raises(LogError, match=r"as the commits say, but .* ends with 0"):
+        Ends.of(made.folder, graph).check(made.folder, graph, ledger)
+    Steps(made.folder.delivery("table"), fence=2).check_there("table", delivered=7)
+    before = made.files()
+    Ends.of(made.folder, graph).check(made.folder, graph, ledger)
+    assert made.files() == before
 
 
 def test_a_table_that_was_emptied_and_made_again_is_a_deleted_one(made: Made) -> None:

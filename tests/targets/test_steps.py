@@ -160,3 +160,43 @@ def test_what_is_not_durable_believes_the_commits(path: Path) -> None:
     steps.done()
     steps.check("out", delivered=7, newest=9)
     assert (steps.position, steps.next) == (7, 1)
+
+
+# A target that says itself how far it is, and one after it that does not.
+
+
+def test_after_a_target_that_says_itself_how_far_it_is_the_commits_are_believed_once(path: Path) -> None:
+    Steps(path, fence=1).check_there("out", delivered=0)
+    steps = Steps(path, fence=2)
+    steps.check("out", delivered=50, newest=60)
+    assert (steps.position, steps.next, steps.open) == (50, 0, None)
+    assert steps.begin(50, 52) == Step(0, 50, 52)
+    steps.done()
+    with pytest.raises(ms.LogError, match=r"delivered up to epoch 55, as the commits say, but .* ends with 52"):
+        Steps(path, fence=3).check("out", delivered=55, newest=60)
+
+
+def test_a_step_that_was_open_is_repeated_unless_the_other_target_has_it_and_its_number_is_never_taken_twice(path: Path) -> None:
+    first = Steps(path, fence=1)
+    first.begin(0, 3)
+    first.done()
+    first.begin(3, 7)
+    Steps(path, fence=2, durable=False).check_there("out", delivered=3)
+    back = Steps(path, fence=3)
+    back.check("out", delivered=7, newest=9)
+    assert (back.position, back.open) == (3, Step(1, 3, 7)), "this target may have half of it"
+    Steps(path, fence=4, durable=False).check_there("out", delivered=7)
+    later = Steps(path, fence=5)
+    later.check("out", delivered=8, newest=9)
+    assert later.begin(8, 9) == Step(2, 8, 9)
+
+
+def test_that_a_target_says_itself_how_far_it_is_is_on_the_disk_at_once_and_written_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda file: (done.append("sync"), sync(file))[1])
+    for fence in (1, 2, 3):
+        Steps(path, fence=fence, durable=False).check_there("out", delivered=0)
+    assert done == ["sync"]

@@ -174,6 +174,54 @@ def test_a_target_that_was_emptied_is_refused(tmp_path: Path) -> None:
         delivery(journal, SystemTarget(System()), tmp_path, fence=2)
 
 
+def test_a_target_without_transactions_goes_on_where_one_with_them_was(tmp_path: Path) -> None:
+    """And again where that one is, under another name there: each has what came while it was the target."""
+    journal, system, called = FakeJournal(), System(), Called()
+    journal.commit(1)
+    deliver_all(journal, called, tmp_path)
+    for n in (2, 3):
+        journal.commit(n)
+        deliver_all(journal, SystemTarget(system), tmp_path, fence=n)
+    journal.commit(4)
+    assert deliver_all(journal, called, tmp_path, fence=4).error is None
+    assert values(system) == [2, 3]
+    assert called.calls == [(0, [1]), (1, [4])]
+    journal.commit(5)
+    another = System()
+    assert deliver_all(journal, Elsewhere(another), tmp_path, fence=5).error is None
+    assert values(another) == [5]
+
+
+class Elsewhere(SystemTarget):
+    def describe(self) -> str:
+        return "another system"
+
+
+def test_a_step_that_was_open_is_repeated_after_a_target_that_could_not_be_opened(tmp_path: Path) -> None:
+    journal, called = FakeJournal(), Called()
+    journal.commit(1, 2)
+    called.call = once_then(called.call, Killed())  # type: ignore[method-assign]
+    assert "Killed" in str(deliver_all(journal, called, tmp_path).error)
+    down = System(fail=once("open", ms.Unreachable("no route")))
+    with pytest.raises(ms.Unreachable):
+        delivery(journal, SystemTarget(down), tmp_path, fence=2)
+    journal.commit(3)
+    assert deliver_all(journal, called, tmp_path, fence=3).error is None
+    assert called.calls == [(0, [1, 2]), (0, [1, 2]), (1, [3])]
+
+
+def once_then(call: Callable[..., None], error: BaseException) -> Callable[..., None]:
+    """The first call ends so, after it has been made."""
+    left = [error]
+
+    def calling(*given: Any) -> None:
+        call(*given)
+        if left:
+            raise left.pop()
+
+    return calling
+
+
 def test_a_target_that_is_ahead_or_behind_is_refused(tmp_path: Path) -> None:
     journal, system = FakeJournal(), System()
     for n in range(3):

@@ -31,11 +31,17 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     position: int  # the last epoch that the target has
     next: int
     open: Step | None = None
+    elsewhere: bool = False  # the target says itself how far it is: what stands here is as it was before that target, and no longer true
 
     @property
     def begun(self) -> int:
         """How many steps the target may have something of."""
         return self.next + (self.open is not None)
+
+    @property
+    def upto(self) -> int:
+        """The last epoch that the target may have."""
+        return self.position if self.open is None else self.open.upto
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,6 @@ class FoundSteps:
 
     path: Path
     kept: Kept
-
-    @property
-    def upto(self) -> int:
-        """The last epoch that the target may have."""
-        return max(self.kept.position, self.kept.open.upto if self.kept.open is not None else 0)
 
 
 def find_steps(folder: Path) -> FoundSteps | None:
@@ -93,11 +94,12 @@ def check_steps(
     remedy = f"it would deliver twice, or leave something out; {ways_out(delivery)}"
     if after is None and delivered > 0:
         raise LogError(f"{folder} is missing, and delivery {delivery!r} has delivered already: {remedy}")
-    if before is not None and before.upto > newest:
+    if before is not None and before.kept.upto > newest:
         raise LogError(
-            f"delivery {delivery!r} has delivered up to epoch {before.upto}, as {before.path} says, but commits end with {newest}: {remedy}"
+            f"delivery {delivery!r} has delivered up to epoch {before.kept.upto}, as {before.path} says, "
+            f"but commits end with {newest}: {remedy}"
         )
-    if after is not None and durable and delivered > after.kept.position:
+    if after is not None and durable and delivered > after.kept.position and not after.kept.elsewhere:
         raise LogError(
             f"delivery {delivery!r} has delivered up to epoch {delivered}, as the commits say, but {after.path} ends with "
             f"{after.kept.position}: {remedy}"
@@ -157,14 +159,19 @@ class Steps:
         return self._kept.begun
 
     def check_there(self, delivery: str, *, delivered: int) -> None:
-        """Refuse to begin anew where the commits know of deliveries."""
+        """Of a target that says itself how far it is: refuse to begin anew where the commits know of deliveries."""
         if self._is_new:
             self._check(delivery, delivered=delivered, newest=0)
+        if not self._kept.elsewhere:  # on the disk before that target has anything
+            self._write(open=self.open, elsewhere=True)
 
     def check(self, delivery: str, *, delivered: int, newest: int) -> None:
-        """As `check_steps` does; where nothing waits for the disk, the commits may know more, and are believed."""
+        """As `check_steps` does. Where nothing waits for the disk, and after a target that said itself how far it is, the commits may
+        know more, and are believed."""
         self._check(delivery, delivered=delivered, newest=newest)
-        if delivered > self.position:
+        if self._kept.elsewhere and delivered > self._kept.upto:
+            self._write(position=delivered, next=self.begun)  # a step that was open went to the other target: its number is spent
+        elif delivered > self.position and not self.durable:
             self._write(position=delivered)
 
     @property
@@ -208,12 +215,13 @@ class Steps:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, *, position: int | None = None, next: int | None = None, open: Step | None = None) -> None:
+    def _write(self, *, position: int | None = None, next: int | None = None, open: Step | None = None, elsewhere: bool = False) -> None:
         old = self._kept
-        kept = Kept(old.serial + 1, old.identity, old.position if position is None else position, old.next if next is None else next, open)
+        position, next = old.position if position is None else position, old.next if next is None else next
+        kept = Kept(old.serial + 1, old.identity, position, next, open, elsewhere)
         with self._usable():
             os.pwrite(self._file, _slot(kept), kept.serial % SLOTS * SLOT)
-            if self.durable:
+            if self.durable or elsewhere:
                 os.fdatasync(self._file)
         self._kept = kept
 
