@@ -212,16 +212,82 @@ def test_a_view_is_refused(schema: Schema) -> None:
         schema.target("v").check(context(int))
 
 
-def test_rights_that_are_lacking_are_named(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def guarded(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The dsn of a user who may see the schema, and nothing in it."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    target = ms.to_postgres(f"{schema.name}.t", dsn=schema.server.dsn_at(schema.server.port, user="guarded"), mode=ms.Mode.UPSERT)
     schema.execute(f"GRANT USAGE ON SCHEMA {schema.name} TO guarded")
-    with pytest.raises(ms.TopologyError, match="may not create it in schema"):
-        target.check(context(int))
+    return schema.server.dsn_at(schema.server.port, user="guarded")
+
+
+def refused(target: ms.Target, message: str) -> None:
+    """By a check before anything runs, and by a start."""
+    for refuse in (target.check, target.open):
+        with pytest.raises(ms.TopologyError, match=message):
+            refuse(context(int, fence=2))
+
+
+@pytest.mark.parametrize(("mode", "needed"), [(ms.Mode.APPEND, ["INSERT"]), (ms.Mode.UPSERT, ["INSERT", "UPDATE", "SELECT", "DELETE"])])
+def test_rights_that_are_lacking_are_named(schema: Schema, guarded: str, mode: ms.Mode, needed: list[str]) -> None:
+    target, table, ledger = schema.target("t", dsn=guarded, mode=mode), f"{schema.name}.t", f"{schema.name}.millstream_deliveries"
+    refused(target, "may not create it in schema")
+    written(schema.target("t", mode=mode), int, [row("a", 1)])
+    refused(target, f"^table {table}: the user of the connection lacks the right to {' and '.join(needed)}; grant it")
+    for each in needed:
+        others = [right for right in needed if right != each]
+        for right in others:
+            schema.execute(f"GRANT {right} ON {table} TO guarded")
+        refused(target, f"^table {table}: the user of the connection lacks the right to {each}; grant it")
+        schema.execute(f"REVOKE ALL ON {table} FROM guarded")
+    schema.execute(f"GRANT {', '.join(needed)} ON {table} TO guarded")
+    for each in ("SELECT", "INSERT", "UPDATE"):
+        schema.execute(f"GRANT SELECT, INSERT, UPDATE ON {ledger} TO guarded")
+        schema.execute(f"REVOKE {each} ON {ledger} FROM guarded")
+        refused(target, f"^table {ledger}, which says how far {table} is: the user of the connection lacks the right to {each}; grant it")
+    schema.execute(f"GRANT {each} ON {ledger} TO guarded")
+    target.check(context(int))
+    with closing(target.open(context(int, fence=2))) as sink:
+        sink.write(ms.Step(1, 1, 2), [row(f"b{n}", n) for n in range(LARGE)])
+        sink.write(ms.Step(2, 2, 3), [row("c", 3)])
+    assert len(schema.rows("t", "key")) == LARGE + 2
+
+
+def test_rights_to_the_columns_will_do(schema: Schema, guarded: str) -> None:
+    """A table may have others, which are nobody's business here."""
     written(schema.target("t", mode=ms.Mode.UPSERT), int, [row("a", 1)])
-    schema.execute(f"GRANT INSERT ON {schema.name}.t TO guarded")
-    with pytest.raises(ms.TopologyError, match="lacks the right to UPDATE; grant it"):
-        target.check(context(int))
+    schema.execute(f"ALTER TABLE {schema.name}.t ADD COLUMN salary int")
+    ours = "(key, value, timestamp, id)"
+    rights = f"SELECT {ours}, INSERT {ours}, UPDATE (value, timestamp, id), DELETE"
+    schema.execute(f"GRANT {rights} ON {schema.name}.t TO guarded")
+    schema.execute(f"GRANT SELECT, INSERT, UPDATE ON {schema.name}.millstream_deliveries TO guarded")
+    target = schema.target("t", dsn=guarded, mode=ms.Mode.UPSERT)
+    target.check(context(int | None))
+    with closing(target.open(context(int | None, fence=2))) as sink:
+        sink.write(ms.Step(1, 1, 2), [row(f"b{n}", n) for n in range(LARGE)])
+        sink.write(ms.Step(2, 2, 3), [row("b1", 7), row("b2", None), row("a", None)])
+    assert schema.rows("t", "value", where="key IN ('a', 'b1', 'b2')") == [(7,)]
+
+
+def test_a_ledger_that_may_not_be_used_is_named_where_the_table_is_missing_too(schema: Schema, guarded: str) -> None:
+    written(schema.target("other"), int, [row("a", 1)])
+    schema.execute(f"GRANT CREATE ON SCHEMA {schema.name} TO guarded")
+    refused(
+        schema.target("t", dsn=guarded), f"table {schema.name}.millstream_deliveries, .* lacks the right to SELECT and INSERT and UPDATE"
+    )
+    assert not schema.has("t")
+
+
+def test_who_may_not_create_temporary_tables_is_told_so(schema: Schema, guarded: str) -> None:
+    written(schema.target("t", mode=ms.Mode.UPSERT), int, [row("a", 1)])
+    schema.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema.name} TO guarded")
+    schema.execute("REVOKE TEMPORARY ON DATABASE postgres FROM public")
+    try:
+        refused(
+            schema.target("t", dsn=guarded, mode=ms.Mode.UPSERT), "may not create temporary tables, .*; grant TEMPORARY on the database"
+        )
+        schema.target("t", dsn=guarded).check(context(int))  # rows are copied into the table itself
+    finally:
+        schema.execute("GRANT TEMPORARY ON DATABASE postgres TO public")
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

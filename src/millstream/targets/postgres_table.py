@@ -41,6 +41,8 @@ _UNIQUE = """
           AND i.indpred IS NULL AND a.attname = %s
     )
 """
+# Granted on the table, or on each of the columns.
+_MAY_ALL = "SELECT bool_and(has_column_privilege(%s::oid, name, %s)) FROM unnest(%s::text[]) AS name"
 _LEDGER_COLUMNS = sql.SQL("""
     identity text PRIMARY KEY,
     delivery text NOT NULL,
@@ -85,6 +87,7 @@ class PostgresTable:
         if row is None:
             schema = self._schema(connection)
             _check_may_create(connection, self.name.table, schema)
+            self._check_beside(connection, schema, staged=self.mode is Mode.UPSERT)
             return FoundTable(schema, None)
         schema, kind, oid = row
         if kind not in ("r", "p"):
@@ -95,11 +98,8 @@ class PostgresTable:
                 f"table {self.name} has no primary key or unique index on its column {self.key!r} alone, and UPSERT finds rows by it; "
                 f"make one, or deliver with ms.Mode.APPEND"
             )
-        for right in ("INSERT",) if self.mode is Mode.APPEND else ("INSERT", "UPDATE", "DELETE"):
-            if not _first(connection, "SELECT has_table_privilege(%s::oid, %s)", oid, right):
-                raise TopologyError(f"table {self.name}: the user of the connection lacks the right to {right}; grant it")
-        if not _is_there(connection, schema):
-            _check_may_create(connection, LEDGER, schema)
+        self._check_rights(connection, oid)
+        self._check_beside(connection, schema, staged=self.mode is Mode.UPSERT or not exact)
         return FoundTable(schema, oid, exact)
 
     def create_missing(self, connection: psycopg.Connection[Any], found: FoundTable) -> None:
@@ -163,6 +163,35 @@ class PostgresTable:
             if schema is None:
                 raise TopologyError(f"table {self.name}: there is no schema {self.name.schema!r}; create it")
         return str(schema)
+
+    def _check_rights(self, connection: psycopg.Connection[Any], oid: int) -> None:
+        """What the statements of a step need. An upsert reads too: it finds rows by the key, and takes what is there for a conflict."""
+        names = [column.name for column in self.columns]
+        needed = [("INSERT", names)] if self.mode is Mode.APPEND else [("INSERT", names), ("UPDATE", names[1:]), ("SELECT", names)]
+        lacking = [right for right, columns in needed if not _first(connection, _MAY_ALL, oid, right, columns)]
+        if self.mode is Mode.UPSERT and not _first(connection, "SELECT has_table_privilege(%s::oid, 'DELETE')", oid):
+            lacking.append("DELETE")
+        if lacking:
+            raise TopologyError(f"table {self.name}: the user of the connection lacks the right to {' and '.join(lacking)}; grant it")
+
+    def _check_beside(self, connection: psycopg.Connection[Any], schema: str, *, staged: bool) -> None:
+        """The ledger can be used, or made; and so can the stage, where rows go through one."""
+        if not _is_there(connection, schema):
+            _check_may_create(connection, LEDGER, schema)
+        else:
+            ledger = TableName(schema, LEDGER)
+            may = "SELECT has_table_privilege(to_regclass(%s), %s)"
+            lacking = [right for right in ("SELECT", "INSERT", "UPDATE") if not _first(connection, may, ledger.quoted, right)]
+            if lacking:
+                raise TopologyError(
+                    f"table {ledger}, which says how far {self.name} is: the user of the connection lacks the right to "
+                    f"{' and '.join(lacking)}; grant it"
+                )
+        if staged and not _first(connection, "SELECT has_database_privilege(current_database(), 'TEMPORARY')"):
+            raise TopologyError(
+                f"table {self.name}: the user of the connection may not create temporary tables, and many rows at once go through one; "
+                f"grant TEMPORARY on the database"
+            )
 
     def _check_columns(self, connection: psycopg.Connection[Any], oid: int) -> bool:
         """Whether the types are exactly those that are wanted; refuses those that do not do."""
