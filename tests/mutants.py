@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.mutations import CORE, Mutant
 from tests.mutations_of_clocks import CLOCKS
 from tests.mutations_of_edges import EDGES
+from tests.mutations_of_histories import HISTORIES
 from tests.mutations_of_operators import OPERATORS
 from tests.mutations_of_order import ORDER
 from tests.mutations_of_rows import ROWS
@@ -26,7 +27,7 @@ from tests.mutations_of_windows import WINDOWS
 
 ROOT = Path(__file__).parent.parent
 
-MUTANTS = [*CORE, *CLOCKS, *EDGES, *TYPES, *ORDER, *OPERATORS, *WINDOWS, *ROWS]
+MUTANTS = [*CORE, *CLOCKS, *EDGES, *TYPES, *ORDER, *HISTORIES, *OPERATORS, *WINDOWS, *ROWS]
 
 
 def sound() -> None:

@@ -10,7 +10,7 @@ from millstream.errors import Failure, Fenced, FolderBusy, LogError, MillstreamE
 from millstream.expiry import Expiry
 from millstream.format import Format
 from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Timeless
-from millstream.record import Clock, DeadLetter, Errors, Late, Order, Record, Timer
+from millstream.record import Clock, DeadLetter, Errors, Late, Order, Record, Since, Timer
 from millstream.secret import Secret, secret
 from millstream.source import Batch, Piece, PieceReader, Position, Source, SourceContext, SourceReader
 from millstream.stream import Output, Stream
@@ -132,6 +132,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "Secret",
+    "Since",
     "Sink",
     "Source",
     "SourceContext",

@@ -34,6 +34,13 @@ class Order(enum.Enum):
     EVENT_TIME = "event time"
 
 
+class Since(enum.Enum):
+    """Where a computation that is new to a stream begins: `reads(stream, since=ms.Since.OLDEST)`."""
+
+    PRESENT = "present"  # with what comes from now on
+    OLDEST = "oldest"  # with the oldest record that the log still has
+
+
 class Errors(enum.Enum):
     """What happens when a record cannot be decoded, or the code for it raises."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -16,7 +16,7 @@ from millstream.delivery import Delivery, row_type
 from millstream.errors import TopologyError
 from millstream.expiry import check_expiry
 from millstream.injector import BoundedDisorder, Explicit, InjectedStream, Injection, Timeless
-from millstream.record import DeadLetter, Errors, Late, Order
+from millstream.record import DeadLetter, Errors, Late, Order, Since
 from millstream.source import Source
 from millstream.stream import DeadLetters, Output, Stream, called, members
 from millstream.target import AnyTarget, RowTarget, Target
@@ -48,9 +48,14 @@ class Node(Generic[V]):
         self.topology, self.name, self.computation, self.errors = topology, name, computation, errors
         self.inputs: tuple[Stream[Any], ...] = ()
         self.late: Late | Divert[Any] = Late.PROCESS
+        self.since = Since.PRESENT
 
-    def reads(self, *streams: Stream[V], late: Late | Divert[V] = Late.PROCESS) -> None:
-        """From these streams; `late` says what becomes of records older than the low watermark."""
+    def reads(self, *streams: Stream[V], late: Late | Divert[V] = Late.PROCESS, since: Since = Since.PRESENT) -> None:
+        """From these streams; `late` says what becomes of records older than the low watermark.
+
+        `since` says where the computation begins when it is new: with what comes from now on, or with the oldest record that the
+        log still has of each stream. Later starts go on where it was.
+        """
         if not streams:
             raise TopologyError(f"{self.name!r} reads nothing; name a stream in reads(...)")
         if self.inputs:
@@ -64,7 +69,8 @@ class Node(Generic[V]):
             self._check_divert(late, streams)
         elif not isinstance(late, Late):
             raise TopologyError(f"{self.name!r}: late is {late!r}; give ms.Late.PROCESS, ms.Late.DROP or ms.Divert(an output)")
-        self.inputs, self.late = streams, late
+        arguments.choice("reads", "since", since, Since)
+        self.inputs, self.late, self.since = streams, late, since
 
     def _check_divert(self, late: Divert[Any], streams: Iterable[Stream[Any]]) -> None:
         if not isinstance(late.to, Output) or late.to.owner is not self.computation:
@@ -105,6 +111,8 @@ class Topology:
         self.injected: dict[str, InjectedStream[Any]] = {}
         self.deliveries: dict[str, Delivery] = {}
         self.dead_letters: Stream[DeadLetter] = DeadLetters(name)
+        self.retained: list[tuple[Stream[Any], Duration | None]] = []
+        self.compacted: list[tuple[Stream[Any], Duration]] = []
 
     def inject(
         self,
@@ -227,6 +235,38 @@ class Topology:
                     f"deliveries {other.name!r} and {name!r} go to the same place, and one keeps rows there; give each a path of its own"
                 )
         self.deliveries[name] = delivery
+
+    def retain(self, stream: Stream[Any], *, for_: Duration | None) -> None:
+        """The log keeps this stream for so long, whatever `Options.retention` says of the others; None: for good.
+
+        What somebody has still to read stays longer.
+        """
+        self._check_logged("retain", stream, self.retained)
+        self.retained.append((stream, arguments.maybe_span("retain", "for_", for_)))
+
+    def compact(self, stream: Stream[Any], *, after: Duration) -> None:
+        """Of what was written to this stream longer ago than `after`, the log keeps the newest record of each key.
+
+        One that says that there is nothing goes, too: a `ms.Change` without an `after`, in other streams a value None. What
+        somebody has still to read stays whole.
+
+            topology.compact(orders.changes, after=ms.DAY)
+        """
+        self._check_logged("compact", stream, self.compacted)
+        self.compacted.append((stream, arguments.span("compact", "after", after)))
+
+    def _check_logged(self, call: str, stream: Stream[Any], known: Sequence[tuple[Stream[Any], Any]]) -> None:
+        """Refuse what the log does not have, or what was said before."""
+        if not isinstance(stream, Stream):
+            raise TopologyError(f"{call}({stream!r}): that is not a stream; give it an injected stream or an output")
+        self.check_own(f"{call} takes", stream)
+        if stream.origin() is not stream:
+            raise TopologyError(f"{call}: by(...) and map(...) are for computations; give the stream itself")
+        name = getattr(stream, "name", "")
+        if (isinstance(stream, InjectedStream) and not stream.injection.keep) or (isinstance(stream, Output) and not stream.keep):
+            raise TopologyError(f"{call}: the log does not have the stream {name!r}, for it has keep=False; leave out one of the two")
+        if any(each is stream for each, _ in known):
+            raise TopologyError(f"{call}: it was called for the stream {name!r} before; call it once")
 
     def check_own(self, reader: str, stream: Stream[Any]) -> None:
         """Refuse a stream of another topology. Of an output that is known only when all is placed."""

@@ -6,18 +6,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from millstream.computation import Computation
 from millstream.core.codec import INSTEAD_OF_CUSTOM, StateCodec, refuse_custom, settle
-from millstream.core.outline import Outline, OutlinedInput, OutlinedNode
+from millstream.core.outline import Outline, OutlinedHistory, OutlinedInput, OutlinedNode
 from millstream.core.unions import shape_of
 from millstream.delivery import Delivery
 from millstream.errors import TopologyError
 from millstream.injector import InjectedStream, Injection
-from millstream.record import DeadLetter, Errors, Late, Order
+from millstream.record import DeadLetter, Errors, Late, Order, Since
 from millstream.stream import DeadLetters, Hop, Output, Stream
+from millstream.timestamp import Duration
 from millstream.topology import Divert, Topology, streams_of
 
 DEAD_LETTERS = DeadLetters.name
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long the log keeps a stream; None: for good."""
+
+    for_: Duration | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,13 @@ class StreamPlan:
     name: str
     value_type: Any
     kept: bool = True  # in the log
+    retention: Retention | None = None  # where one was asked for this stream
+    compact_after: Duration | None = None
+
+    @property
+    def is_kept_otherwise(self) -> bool:
+        """Whether the log keeps it otherwise than the options of a run say."""
+        return self.retention is not None or self.compact_after is not None
 
 
 @dataclass(frozen=True)
@@ -39,11 +56,17 @@ class InputPlan:
     changes: tuple[Hop, ...]
     nth: int = 0  # of the inputs of this computation that are this stream
     timeless: bool = False  # the stream has no event time: no record of it is late
+    from_oldest: bool = False  # it begins with the history of the stream
 
     @property
     def reader(self) -> str:
         """What the ledger knows it by."""
         return f"{self.computation} ← {self.place}"
+
+    @property
+    def history(self) -> str:
+        """What the ledger knows its history by."""
+        return f"{self.reader} (history)"
 
     @property
     def place(self) -> str:
@@ -53,6 +76,11 @@ class InputPlan:
     @property
     def rekeyed(self) -> bool:
         return any(change.is_key for change in self.changes)
+
+    @property
+    def shows_records(self) -> bool:
+        """Whether its code sees records whole, under their own keys."""
+        return any(change.whole for change in self.changes)
 
 
 @dataclass(frozen=True)
@@ -110,25 +138,41 @@ class Graph:
     @cached_property
     def outline(self) -> Outline:
         """Without the user's code."""
+        old = [read for read in self.inputs if read.from_oldest]
         return Outline(
-            injectors={name: injection.idle_after for name, injection in self.injections.items()},
-            nodes={name: OutlinedNode(node.producers, node.injectors) for name, node in self.nodes.items()},
-            inputs=[self._outlined(read) for read in self.inputs],
+            injectors={
+                **{name: injection.idle_after for name, injection in self.injections.items()},
+                **{read.history: None for read in old},
+            },
+            nodes={
+                name: OutlinedNode(node.producers, (*node.injectors, *(read.history for read in node.inputs if read.from_oldest)))
+                for name, node in self.nodes.items()
+            },
+            inputs=[*map(self._outlined, self.inputs), *map(self._outlined_history, old)],
             deliveries={name: self.stream_of(delivery.stream).name for name, delivery in self.deliveries.items()},
             unkept=[name for name, stream in self.streams.items() if not stream.kept],
-            timeless=[name for name, injection in self.injections.items() if injection.is_timeless],
+            timeless=[
+                *(name for name, injection in self.injections.items() if injection.is_timeless),
+                *(read.history for read in old if not self.nodes[read.computation].timed),
+            ],
             untimed=[name for name, node in self.nodes.items() if not node.timed],
+            histories={read.history: OutlinedHistory(read.reader, read.stream.name, read.rekeyed) for read in old},
         )
 
     def _outlined(self, read: InputPlan) -> OutlinedInput:
         aside = read.timeless and self.nodes[read.computation].timed
         return OutlinedInput(read.index, read.computation, read.stream.name, read.reader, read.rekeyed, aside)
 
+    def _outlined_history(self, read: InputPlan) -> OutlinedInput:
+        """Comes by the same input, in parts of its own."""
+        return structs.replace(self._outlined(read), reader=read.history, rekeyed=True)
+
 
 def compile_topology(topology: Topology) -> Graph:
     """Check what can only be seen when all is placed, and lay out the graph."""
     streams = _streams(topology)
     names = {id(node.computation): name for name, node in topology.nodes.items()}
+    _settle_keeping(topology, names, streams)
     inputs: list[InputPlan] = []
     feeds: dict[str, tuple[list[str], list[str]]] = {}
     for name, node in topology.nodes.items():
@@ -139,7 +183,12 @@ def compile_topology(topology: Topology) -> Graph:
         for stream in node.inputs:
             found = _find(topology, names, streams, stream.origin(), f"computation {name!r}")
             nth = sum(read.computation == name and read.stream is found for read in inputs)
-            inputs.append(InputPlan(len(inputs), name, found, stream.changes(), nth))
+            if node.since is Since.OLDEST and not found.kept:
+                raise TopologyError(
+                    f"{name!r} reads {found.name!r} since its oldest record, and the log does not keep that stream; leave out keep=False "
+                    f"or since="
+                )
+            inputs.append(InputPlan(len(inputs), name, found, stream.changes(), nth, from_oldest=node.since is Since.OLDEST))
             origin = stream.origin()
             if isinstance(origin, Output):
                 producers.append(names[id(origin.owner)])
@@ -210,6 +259,16 @@ def _streams(topology: Topology) -> dict[str, StreamPlan]:
             output: Output[Any] = getattr(node.computation, attribute)
             streams.append(StreamPlan(f"{name}.{output.name}", output.value_type, output.keep))
     return {stream.name: stream for stream in [*streams, StreamPlan(DEAD_LETTERS, DeadLetter)]}
+
+
+def _settle_keeping(topology: Topology, names: dict[int, str], streams: dict[str, StreamPlan]) -> None:
+    """What `retain` and `compact` ask for."""
+    for stream, for_ in topology.retained:
+        found = _find(topology, names, streams, stream, "retain(...)")
+        streams[found.name] = replace(found, retention=Retention(for_))
+    for stream, after in topology.compacted:
+        found = _find(topology, names, streams, stream, "compact(...)")
+        streams[found.name] = replace(found, compact_after=after)
 
 
 def _find(topology: Topology, names: dict[int, str], streams: dict[str, StreamPlan], stream: Stream[Any], reader: str) -> StreamPlan:

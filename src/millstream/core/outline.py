@@ -25,6 +25,19 @@ class OutlinedNode(msgspec.Struct, frozen=True):
     injectors: tuple[str, ...]
 
 
+class OutlinedHistory(msgspec.Struct, frozen=True):
+    """What a new reader gets of a stream before its present: an input of its own, brought in as an injector's is."""
+
+    reader: str  # that it is for
+    stream: str
+    rekeyed: bool
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where the present lies that waits meanwhile: the stream, and the reader if it has parts of its own."""
+        return self.stream, self.reader if self.rekeyed else ""
+
+
 class Outline(msgspec.Struct, frozen=True):
     """A topology as the planner sees it, which may be another process than the one that has its code."""
 
@@ -35,3 +48,4 @@ class Outline(msgspec.Struct, frozen=True):
     unkept: list[str]  # streams that the log leaves out
     timeless: list[str] = []  # injectors without event time
     untimed: list[str] = []  # computations that read nothing else, near or far
+    histories: dict[str, OutlinedHistory] = {}  # by the name that they have among injectors and readers

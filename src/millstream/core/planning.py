@@ -72,7 +72,7 @@ class Backlog:
     """Parts that no commit has taken. Taking and asking cost by the streams that have some, not by how much waits."""
 
     def __init__(self, outline: Outline) -> None:
-        self._injectors, self._timeless = outline.injectors, outline.timeless
+        self._injectors, self._timeless, self._histories = outline.injectors, outline.timeless, outline.histories
         self._readers: dict[tuple[str, str], tuple[str, ...]] = {}  # by stream and reader (none: the plain ones)
         self._kept_back: dict[tuple[str, str], tuple[str, ...]] = {}  # those among them whose low watermark waits for it
         for read in outline.inputs:
@@ -96,11 +96,11 @@ class Backlog:
         queue.add(waiting)
         self._count(part, 1)
 
-    def take(self, limits: Limits, here: Collection[int]) -> list[Waiting]:
-        """Parts for the next epoch, of the lanes that are here, up to the limits."""
+    def take(self, limits: Limits, here: Collection[int], held: Collection[tuple[str, str]] = ()) -> list[Waiting]:
+        """Parts for the next epoch, of the lanes that are here, up to the limits; none of the places that are `held`."""
         taken: list[Waiting] = []
         records = size = 0
-        able = {place: queue for place, queue in self._queues.items() if place[0] in here}
+        able = {place: queue for place, queue in self._queues.items() if place[0] in here and place[1:] not in held}
         while able:
             place, queue = min(able.items(), key=lambda item: item[1].order()) if len(able) > 1 else next(iter(able.items()))
             part = queue.parts[0].part
@@ -112,6 +112,14 @@ class Backlog:
             if not queue.parts:
                 del able[place], self._queues[place]
         return taken
+
+    def held(self, sources: Mapping[str, SourceProgress]) -> set[tuple[str, str]]:
+        """Where the present of a stream waits until a new reader has its history, for all who read the same parts."""
+        found = set()
+        for name, history in self._histories.items():
+            if not sources.get(name, UNKNOWN).finished or any(place[2] == name for place in self._queues):
+                found.add(history.place)
+        return found
 
     def give_back(self, taken: Iterable[Waiting]) -> None:
         """What an epoch took that was aborted stands first again."""
@@ -190,7 +198,7 @@ def plan_epoch(
     somebody listens to last spoke, or could have.
     """
     now = max(ledger.now, clock)
-    taken = backlog.take(limits, here)
+    taken = backlog.take(limits, here, backlog.held(sources))
     # Who is silent is asked by the clock that the marks are stamped with, not by the epochs': it may have been set back.
     promises = {
         name: promised(None if name in holding else sources.get(name), ledger.promises.get(name, START_OF_TIME), idle_after, clock)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from millstream.errors import LogError
 from millstream.journal.disk import Disk
 from millstream.journal.errors import explained
-from millstream.log.entries import APP_ID, ENTRIES, Add, Entry, damaged, decode_entry, entry_path, version_of
+from millstream.log.entries import APP_ID, COMPACTED, ENTRIES, Add, Entry, damaged, decode_entry, entry_path, version_of
 from millstream.timestamp import Timestamp
 
 _CHECKPOINT = ".checkpoint.parquet"
@@ -30,6 +30,7 @@ class LiveFile(msgspec.Struct, frozen=True):
     first: int  # epoch; the first and last are those of all epochs where a tool that is not ours wrote the file
     last: int
     modified: Timestamp  # when its newest records were written
+    oldest: str = ""  # timestamp of its records, as Delta spells it; empty if it is not known
 
 
 class _Stats(msgspec.Struct, rename="camel"):
@@ -45,7 +46,8 @@ def live_file(add: Add) -> LiveFile:
     stats = _decode_stats(add.stats or "{}")
     first, last = stats.min_values.get("epoch", 0), stats.max_values.get("epoch", _UNKNOWN_LAST)
     stream = add.partition_values.get("stream") or ""
-    return LiveFile(unquote(add.path), stream, stats.num_records, add.size, first, last, Timestamp(add.modification_time * 1000))
+    modified, oldest = Timestamp(add.modification_time * 1000), stats.min_values.get("timestamp") or ""
+    return LiveFile(unquote(add.path), stream, stats.num_records, add.size, first, last, modified, oldest)
 
 
 def newest_version(disk: Disk) -> int:
@@ -81,6 +83,7 @@ class LogSnapshot:
         while True:
             self.files: dict[str, LiveFile] = {}
             self.upto = 0
+            self.compacted: dict[str, int] = {}  # by stream: no two records up to this epoch have one key
             self.version = begun = newest_checkpoint(disk)
             newest = newest_version(disk)
             if begun < 0 or self._read_checkpoint():
@@ -101,6 +104,7 @@ class LogSnapshot:
             self.files.pop(path, None)
         for add in entry.added:
             self._add(add)
+        self.compacted.update(entry.compacted)
         self.version = entry.version
         if entry.upto is not None:
             self.upto = entry.upto
@@ -131,6 +135,8 @@ class LogSnapshot:
         for row in _rows(table, "txn"):
             if row["appId"] == APP_ID:
                 self.upto = row["version"]
+            elif row["appId"].startswith(COMPACTED):
+                self.compacted[row["appId"].removeprefix(COMPACTED)] = row["version"]
         return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from millstream.core.graph import Graph
-from millstream.core.ledger import Commit, Ledger, Plant
+from millstream.core.ledger import Commit, Ledger, Plant, SourceChange
 from millstream.core.outline import Outline
 from millstream.core.planning import readers_of
 from millstream.errors import TopologyError
@@ -21,7 +21,7 @@ def plant_of(outline: Outline, *, buckets: int, lanes: int) -> Plant:
     """What the first commit of a run says of its code."""
     return Plant(
         computations=list(outline.nodes),
-        injectors=list(outline.injectors),
+        injectors=[name for name in outline.injectors if name not in outline.histories],
         deliveries=outline.deliveries,
         unkept=outline.unkept,
         timeless=outline.timeless,
@@ -60,6 +60,32 @@ def check_holds(graph: Graph, ledger: Ledger) -> None:
                 )
 
 
+def check_since(graph: Graph, ledger: Ledger) -> None:
+    """Who has worked before would get the history of a further stream late. One that has had it, and was away, goes on."""
+    for name in (name for name, node in graph.nodes.items() if name in ledger.worked):
+        for read in graph.nodes[name].inputs:
+            if read.from_oldest and read.reader not in ledger.readers and not _is_finished(read.history, ledger):
+                raise TopologyError(
+                    f"computation {name!r} has run before, so it cannot begin with the oldest record of {read.stream.name!r}: what that "
+                    f"stream had is older than its low watermark. Give it another name, or leave out since="
+                )
+
+
+def without_history(outline: Outline, ledger: Ledger) -> dict[str, SourceChange]:
+    """For the first commit of a run: the histories that there is nothing of. Their readers are known already, or the stream is new."""
+    return {
+        name: SourceChange(finished=True)
+        for name, history in outline.histories.items()
+        if name not in ledger.readers
+        and not _is_finished(name, ledger)
+        and (history.reader in ledger.readers or history.stream not in ledger.latest)
+    }
+
+
+def _is_finished(history: str, ledger: Ledger) -> bool:
+    return history in ledger.sources and ledger.sources[history].finished
+
+
 def rows_to_redo(commits: Commits, ledger: Ledger, *, lanes: int) -> dict[int, list[Redo]]:
     """For each lane, the changed rows that no checkpoint has for sure."""
     found: dict[int, list[Redo]] = {lane: [] for lane in range(lanes)}
@@ -85,6 +111,7 @@ def first_commit(outline: Outline, ledger: Ledger, *, fence: int, plant: Plant, 
         now=max(ledger.now, at.clock),
         idle=[] if ledger.idle else None,  # nobody has listened in this run
         readers=readers_of(outline, ledger.readers, since=number + 1),
+        sources=without_history(outline, ledger),
         delivered={name: None for name in ledger.delivered if name not in plant.deliveries or name in anew},
         plant=msgspec.structs.replace(plant, since=since),
     )

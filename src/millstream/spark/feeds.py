@@ -12,17 +12,20 @@ import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millstream.core.graph import InputPlan
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Commit
+from millstream.core.ledger import Commit, SourceProgress
 from millstream.core.route import Dealer
 from millstream.errors import TopologyError
 from millstream.injector import Injection
+from millstream.journal.disk import LocalDisk
 from millstream.journal.names import VALUES, ByThread, prefix_of
 from millstream.journal.segments import SegmentWriter
 from millstream.log.checks import check_injector
 from millstream.mill.driving import wall_clock
 from millstream.source import BYTES_PER_PIECE, ReadBy, SourceContext
 from millstream.sources.dealing import Intake
+from millstream.sources.history import ALL, HistoryReader, HistoryThread
 from millstream.sources.pieces import context_of
 from millstream.sources.thread import SourceThread
 from millstream.spark.datasource import InjectorSink
@@ -45,11 +48,17 @@ class Feeds:
         self._injections = launcher.graph.injections
         self.queries: dict[str, StreamingQuery] = {}
         self._threads: dict[str, SourceThread] = {}
+        self._histories: dict[str, HistoryThread] = {}
         self._wholes: dict[str, threading.Thread] = {}
         self._broken: dict[str, BaseException] = {}
         self._stopped = threading.Event()
         self._given_up: set[str] = set()  # queries that did not stop in time
         self._said: set[str] = set()  # inputs of threads that have ended, and were logged so
+
+    @property
+    def _reading(self) -> list[SourceThread | HistoryThread]:
+        """Threads that read; a copy, for another thread starts more of them."""
+        return [*self._threads.values(), *self._histories.values()]
 
     @property
     def ended(self) -> bool:
@@ -58,6 +67,11 @@ class Feeds:
 
     def start(self) -> None:
         known = self._planner.ledger.sources
+        for read in self._launcher.graph.inputs:
+            before = known.get(read.history, SourceProgress())
+            if read.from_oldest and not before.finished:
+                self._histories[read.reader] = history = self._history_of(read, before)
+                history.start()
         for name, injection in self._injections.items():
             source = known.get(name)
             if source is None or not source.finished:
@@ -66,13 +80,13 @@ class Feeds:
                 self._say_what_is_left(injection)
 
     def on_commit(self, commit: Commit) -> None:
-        for thread in list(self._threads.values()):  # another thread starts more of them
+        for thread in self._reading:
             thread.on_commit(commit)
 
     @property
     def troubles(self) -> list[str]:
         """Sources that cannot be reached, or have something to say."""
-        return [trouble for thread in list(self._threads.values()) if (trouble := thread.trouble) is not None]
+        return [trouble for thread in self._reading if (trouble := thread.trouble) is not None]
 
     def lags(self) -> Mapping[str, Mapping[str, int]]:
         """By injector and partition, how many records are known to be there that were not read yet."""
@@ -101,7 +115,7 @@ class Feeds:
             wait_for(partial(self._end, name), name=f"millstream drains {name}", look=look)
         for reads in self._threads.values():
             reads.finish()
-        waiting = [*self._wholes.values(), *self._threads.values()]
+        waiting = [*self._wholes.values(), *self._reading]
         while any(thread.is_alive() for thread in waiting):  # they wait for room, and lanes make some
             join_all(waiting, 0.2)
             look()
@@ -111,7 +125,7 @@ class Feeds:
         """Whatever is not read yet is read by the next run. What does not stop in time is given up, with a warning."""
         self._stopped.set()
         self._say_ended()
-        for reads in self._threads.values():
+        for reads in self._reading:
             reads.stop()
         for name, thread in self._wholes.items():
             if thread.is_alive():
@@ -127,7 +141,7 @@ class Feeds:
 
     def join(self, seconds: float) -> list[str]:
         """After `stop`: wait for the threads of inputs; returns those that still run. An iterable may be silent for ever."""
-        late = join_all([*self._threads.values(), *self._wholes.values()], seconds)
+        late = join_all([*self._reading, *self._wholes.values()], seconds)
         return [*late, *(reads.left_running for reads in self._threads.values() if reads.left_running is not None)]
 
     def _start(self, name: str, injection: Injection) -> None:
@@ -169,10 +183,26 @@ class Feeds:
             log.warning("injector %r has ended with %d records, and %s", injection.name, self._injected(injection.name), left)
 
     def _thread_of(self, injection: Injection) -> SourceThread:
-        pinned, planner = self._launcher.pinned, self._planner
-        intake = Intake(injection, Dealer(self._launcher.graph, Lanes(pinned.buckets, pinned.lanes)))
-        writer = SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.ledger.fence)), lambda: uuid.uuid4().hex)
-        return SourceThread(injection, self._context_of(injection), intake, writer, planner, clock=wall_clock)
+        intake = Intake(injection, self._dealer())
+        return SourceThread(injection, self._context_of(injection), intake, self._new_writer(), self._planner, clock=wall_clock)
+
+    def _history_of(self, read: InputPlan, known: SourceProgress) -> HistoryThread:
+        """What came before the first epoch of a new reader."""
+        launcher, planner = self._launcher, self._planner
+        ledger, stream = planner.ledger, read.stream.name
+        upto, after = ledger.readers[read.history].since - 1, int(known.positions.get(ALL, 0))
+        newest = min(upto, ledger.latest.get(stream, 0))
+        reader = HistoryReader(read, self._dealer(), LocalDisk(launcher.folder.log), after=after, upto=upto)
+        log.info("computation %r is new to %r: it begins with the oldest record that the log has", read.computation, stream)
+        return HistoryThread(read, reader, self._new_writer(), planner, is_logged=lambda: planner.ledger.logged >= newest)
+
+    def _dealer(self) -> Dealer:
+        pinned = self._launcher.pinned
+        return Dealer(self._launcher.graph, Lanes(pinned.buckets, pinned.lanes))
+
+    def _new_writer(self) -> SegmentWriter:
+        planner = self._planner
+        return SegmentWriter(planner.disk, prefix_of(ByThread(VALUES, planner.ledger.fence)), lambda: uuid.uuid4().hex)
 
     def _start_whole(self, name: str, save: Callable[[], None]) -> None:
         """A batch DataFrame is written in one batch, by a thread: the rest of the run does not wait for it."""
@@ -204,6 +234,9 @@ class Feeds:
         for name, reads in self._threads.items():
             if reads.error is not None:
                 raise Died(where(f"inject {name}"), reads.error) from reads.error
+        for name, history in self._histories.items():
+            if history.error is not None:
+                raise Died(f"the history of {name}", history.error) from history.error
 
     def _say_ended(self) -> None:
         """Of those that a thread brings in, a commit says so."""

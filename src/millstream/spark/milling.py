@@ -24,7 +24,7 @@ from millstream.log.checks import check_lane, check_noted, check_segments
 from millstream.log.folder import Folder, Pinned
 from millstream.log.moving import check_place
 from millstream.mill.actions import Moment, Settings
-from millstream.mill.beginning import check_holds, check_order, first_commit, plant_of, rows_to_redo
+from millstream.mill.beginning import check_holds, check_order, check_since, first_commit, plant_of, rows_to_redo
 from millstream.mill.driving import Ended, wall_clock
 from millstream.mill.messages import Redo
 from millstream.source import ReadBy
@@ -74,6 +74,7 @@ class RunJournal:
         ledger = open_ledger(self.commits)
         check_order(self._graph, ledger)
         check_holds(self._graph, ledger)
+        check_since(self._graph, ledger)
         check_same(self._graph.injections, ledger)
         for lane in range(self.pinned.lanes):
             check_lane(self._folder, lane, ledger)

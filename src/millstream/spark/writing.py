@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from millstream.core.graph import Graph
-from millstream.core.ledger import Commit, Ledger
-from millstream.delivery import Delivery
+from millstream.core.graph import Graph, StreamPlan
+from millstream.core.ledger import Commit, Ledger, SourceProgress
+from millstream.delivery import Delivery, row_type
 from millstream.errors import LogError
 from millstream.journal.errors import Missing
 from millstream.log.folder import Folder
+from millstream.log.keeping import Keeping
 from millstream.mill.channel import Channel, Closed
 from millstream.shipping.pickler import pickled
 from millstream.spark.beside import start_process, wait_or_kill
@@ -51,12 +52,13 @@ class Writer:
         self._deliveries = {name: d for name, d in graph.deliveries.items() if d.written is not None}
         self._unkept = frozenset(name for name, stream in graph.streams.items() if not stream.kept)
         self._types = pickled({graph.stream_of(d.stream).name: graph.stream_of(d.stream).value_type for d in self._deliveries.values()})
+        self._keeping = {name: _keeping(stream, options) for name, stream in graph.streams.items() if stream.is_kept_otherwise}
         self._positions: dict[str, int] = {}
         self._restarts: deque[float] = deque()
         self._untold: deque[Commit] = deque()
         self._flushed = 0
         self._begun = 0  # the newest commit that the process knew when it began
-        self._needed: dict[str, int] = {}
+        self._needed = said.Needed({}, 0)
         self._speaking = threading.RLock()
         self._news = threading.Event()
         self._over = threading.Event()
@@ -153,15 +155,17 @@ class Writer:
         retention = None if self._options.retention is None else int(self._options.retention)
         outputs = [self._settings(name, delivery) for name, delivery in self._deliveries.items()]
         with self._speaking:
-            self._channel, self._begun, self._needed = channel, ledger.number, {}
+            self._channel, self._begun = channel, ledger.number
+            self._needed = said.Needed(self._find_needed(ledger), self._begun)
             begin = said.BeginWriting(
                 folder=str(self._folder.path),
                 folder_id=self._journal.pinned.id,
                 fence=self._fence,
                 newest=self._begun,
-                log=said.LogSettings(ledger.logged, sorted(self._unkept), retention),
+                log=said.LogSettings(ledger.logged, sorted(self._unkept), retention, self._keeping),
                 outputs=outputs,
                 types=self._types,
+                needed_from=self._needed.needed_from,
             )
             self._send(begin)
         hearer = threading.Thread(target=self._hear, args=(channel,), name="millstream hears the writer", daemon=True)
@@ -197,17 +201,22 @@ class Writer:
                     self._send(said.NewCommit(commit.number, commit.plain_parts()))
 
     def _tell_needed(self) -> None:
-        """Retention leaves what a delivery is behind with."""
-        needed = self._planner.read(self._find_needed)
+        """Retention leaves what a delivery is behind with, and the history that a new reader is to have."""
+        needed = self._planner.read(lambda ledger: said.Needed(self._find_needed(ledger), ledger.number))
         if needed != self._needed:
             self._needed = needed
-            self._send(said.Needed(needed))
+            self._send(needed)
 
     def _find_needed(self, ledger: Ledger) -> dict[str, int]:
         needed: dict[str, int] = {}
         for name, stream in ledger.plant.deliveries.items():
             if (position := ledger.delivered.get(name, 0)) < ledger.latest.get(stream, 0):
                 needed[stream] = min(position + 1, needed.get(stream, position + 1))
+        for name, history in self._graph.outline.histories.items():
+            known = ledger.sources.get(name, SourceProgress())
+            if not known.finished:
+                position = int(known.positions.get("", 0))
+                needed[history.stream] = min(position + 1, needed.get(history.stream, position + 1))
         return needed
 
     def _send(self, message: said.ToWriter) -> None:
@@ -241,7 +250,10 @@ class Writer:
                     answer = self._answer(output, after)
                 self._send(answer)
             case said.RetentionPutOff(stream):
-                needs = ", ".join(map(repr, self._planner.read(lambda ledger: _behind_with(ledger, stream)))) or "a delivery"
+                needs = (
+                    ", ".join(map(repr, self._planner.read(lambda ledger: _behind_with(ledger, stream))))
+                    or "a new computation"
+                )
                 log.warning("retention leaves old files of stream %r in the log: %s has not got all of them yet", stream, needs)
             case said.OutputFailed(output, why):
                 self.error = ("the log" if output == LOG else f"delivery {output!r}", LogError(why))
@@ -279,6 +291,12 @@ class Writer:
         if not self._over.is_set():
             log.warning("the writer died (exit code %s); another one begins where it was", code)
             self._begin()
+
+
+def _keeping(stream: StreamPlan, options: Options) -> Keeping:
+    """How the log keeps a stream for which the topology says something."""
+    retention = options.retention if stream.retention is None else stream.retention.for_
+    return Keeping(retention, stream.compact_after, row_type(stream.value_type) is not None)
 
 
 def _behind_with(ledger: Ledger, stream: str) -> list[str]:

@@ -73,7 +73,8 @@ class MemoryRun:
         outline = graph.outline
         plant = Plant(list(graph.nodes), list(graph.injections), timeless=outline.timeless, untimed=outline.untimed, buckets=BUCKETS)
         self.ledger = Ledger()
-        self.ledger.apply(Commit(1, "1", "", 1, clock, readers=readers_of(graph.outline, {}, since=2), plant=plant))
+        nothing_before = {name: SourceChange(finished=True) for name in outline.histories}
+        self.ledger.apply(Commit(1, "1", "", 1, clock, readers=readers_of(outline, {}, since=2), sources=nothing_before, plant=plant))
         self._begin()
 
     # What comes from outside.
@@ -210,7 +211,7 @@ class MemoryRun:
         graph, known = self.graph, self.ledger
         self._mill = Mill(graph, self.lanes.bucket)
         self._standing = Standing(graph.outline, known)
-        self.sources = {name: deepcopy(known.sources.get(name, SourceProgress())) for name in graph.injections}
+        self.sources = {name: deepcopy(known.sources.get(name, SourceProgress())) for name in graph.outline.injectors}
         for name, change in self._changes.items():
             self.sources[name].change(change, number=known.number + 1)
         self._backlog = Backlog(graph.outline)
