@@ -98,6 +98,20 @@ def test_none_is_a_tombstone(kafka: Broker) -> None:
     assert [message.value() for message in kafka.read(topic)] == [b"1", None]
 
 
+@pytest.mark.parametrize("transactions", [True, False])
+def test_a_change_that_leaves_nothing_is_a_tombstone(kafka: Broker, transactions: bool) -> None:
+    """Whatever is not deleted is the change itself."""
+    topic = kafka.create_topic()
+    target = ms.to_kafka(topic, servers=kafka.servers, transactions=transactions)
+    sink = target.open(context(value_type=ms.Change[int]))
+    sink.write(ms.Step(0, 0, 1), [record("a", ms.Change(None, 1)), record("a", ms.Change(1, 2), 1), record("a", ms.Change(2, None), 2)])
+    sink.close()
+    messages = kafka.read(topic)
+    assert [message.value() for message in messages] == [b'{"before":null,"after":1}', b'{"before":1,"after":2}', None]
+    assert (messages[2].key(), messages[2].timestamp()[1]) == (b"a", (NOON + 2 * ms.SECOND) // 1000)
+    assert headers(messages[2]) == {"millstream-id": "numbers/1/2", "millstream-timestamp": str(int(NOON + 2 * ms.SECOND))}
+
+
 # Where it goes, and in what order.
 
 # Hashes that Kafka's own tests have for its Java client.

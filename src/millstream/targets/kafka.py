@@ -102,8 +102,8 @@ def to_kafka(
 ) -> Target:
     """A Kafka topic. Exactly once for readers with `isolation.level=read_committed`: each step is a transaction that says which it is.
 
-    The key of a record is its key, the value is JSON, and None deletes its key; the headers `millstream-id` and
-    `millstream-timestamp` hold its id and its time in microseconds. With `transactions=False`: at least once.
+    The key of a record is its key, the value is JSON; None, or a `ms.Change` that leaves no row, deletes its key. The headers
+    `millstream-id` and `millstream-timestamp` hold its id and its time in microseconds. With `transactions=False`: at least once.
     With `create_partitions` a topic that does not exist is created. `options` are those of librdkafka; a secret among them is
     given by `ms.secret`.
 

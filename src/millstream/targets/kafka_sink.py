@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.change import Change
 from millstream.clients.kafka_clients import bounded
 from millstream.core.codec import value_encoder
 from millstream.errors import Fenced, MillstreamError, RecordError, Unreachable
@@ -98,8 +99,11 @@ class KafkaSink(Sink):
         self._flush()
 
     def _value(self, record: Record[Any]) -> bytes | None:
-        """None stands for a record that deletes its key: where a topic is compacted, nothing is left of it."""
-        return None if record.value is None else self._encode(record.value)
+        """None stands for a record that deletes its key: where a topic is compacted, nothing is left of it. So does a change that
+        leaves no row."""
+        value = record.value
+        leaves_nothing = value is None or (isinstance(value, Change) and value.after is None)
+        return None if leaves_nothing else self._encode(value)
 
     def _flush(self) -> None:
         """As long as something arrives now and then."""
