@@ -8,8 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +38,20 @@ async def later(raw: bytes) -> int:
     ("make", "message"),
     [
         (lambda: ms.kafka("a b", int, servers=SERVERS), "give the name of a topic"),
+        (lambda: ms.kafka("orders-.*", int, servers=SERVERS), r"or a pattern, in place of names: re.compile\('orders-\.\*'\)"),
+        (lambda: ms.kafka(b"ab", int, servers=SERVERS), r"kafka\(b'ab'\): give the name of a topic"),  # type: ignore[arg-type]
+        (lambda: ms.kafka(re.compile(""), int, servers=SERVERS), "give a pattern of whole names"),
         (lambda: ms.kafka([], int, servers=SERVERS), "give at least one topic"),
         (lambda: ms.kafka(["a", ".."], int, servers=SERVERS), "give the name of a topic"),
         (lambda: ms.kafka(7, int, servers=SERVERS), "give the name of a topic"),  # type: ignore[arg-type]
         (lambda: ms.kafka(re.compile(b"a"), int, servers=SERVERS), "give a pattern of text"),  # type: ignore[arg-type]
         (lambda: ms.kafka("t", 7, servers=SERVERS), "7 is not a type"),  # type: ignore[arg-type]
+        (lambda: ms.kafka("t", Path, servers=SERVERS), "kafka: values of Path cannot be carried in a stream.*use a dict"),
+        (lambda: ms.kafka("t", ms.Message[Path], servers=SERVERS), "cannot be carried in a stream: values of Path"),
         (lambda: ms.kafka("t", int, servers=""), "give one or more brokers by host and port"),
+        (lambda: ms.kafka("t", int, servers="kafka-1"), "give one or more brokers by host and port"),
+        (lambda: ms.kafka("t", int, servers="kafka-1:99999"), "give one or more brokers by host and port"),
+        (lambda: ms.kafka("t", int, servers="http://kafka-1:9092"), "give one or more brokers by host and port"),
         (lambda: ms.kafka("t", int, servers=f"user:{CANARY}@kafka:9092"), "give one or more brokers by host and port"),
         (lambda: ms.kafka("t", int, servers=SERVERS, bounded=1), r"kafka\(bounded=1\): give True or False"),  # type: ignore[arg-type]
         (lambda: ms.kafka("t", int, servers=SERVERS, latest=0), r"kafka\(latest=0\): give True or False"),  # type: ignore[arg-type]
@@ -49,7 +59,9 @@ async def later(raw: bytes) -> int:
         (lambda: ms.kafka("t", int, servers=SERVERS, since="today"), "give a datetime with a time zone"),  # type: ignore[arg-type]
         (lambda: ms.kafka("t", int, servers=SERVERS, since=ms.Timestamp(-1)), "give a datetime with a time zone"),
         (lambda: ms.kafka("t", int, servers=SERVERS, since=ms.Timestamp(1), latest=True), "give one of them"),
-        (lambda: ms.kafka("t", int, servers=SERVERS, group=""), "give the name of a consumer group"),
+        (lambda: ms.kafka("t", int, servers=SERVERS, since=ms.Timestamp(1 << 70)), "give a datetime with a time zone"),
+        (lambda: ms.kafka("t", int, servers=SERVERS, latest=True, bounded=True), "it would end where it begins.* give one of them"),
+        (lambda: ms.kafka("t", int, servers=SERVERS, group=" "), "give the name of a consumer group"),
         (lambda: ms.kafka("t", int, servers=SERVERS, decode=7), "give a function of the bytes"),  # type: ignore[arg-type]
         (lambda: ms.kafka("t", int, servers=SERVERS, decode=lambda: 1), "cannot be called with bytes alone"),  # type: ignore[arg-type,misc]
         (lambda: ms.kafka("t", int, servers=SERVERS, decode=later), "an async function, which nobody would wait for"),
@@ -60,6 +72,8 @@ async def later(raw: bytes) -> int:
         (lambda: ms.kafka("t", int, servers=SERVERS, options={"enable.auto.commit": True}), "enable.auto.commit is not yours"),
         (lambda: ms.kafka("t", int, servers=SERVERS, options={"bootstrap.servers": "x"}), "not yours to set: give servers="),
         (lambda: ms.kafka("t", int, servers=SERVERS, options={"stats_cb": "x"}), "the option stats_cb is not yours"),
+        (lambda: ms.kafka("t", int, servers=SERVERS, options={"nonsense": 1}), r"kafka\(options=\.\.\.\): .*nonsense.*CONFIGURATION\.md"),
+        (lambda: ms.kafka("t", int, servers=SERVERS, options={"fetch.wait.max.ms": "abc"}), r"kafka\(options=\.\.\.\): Invalid value"),
         (lambda: ms.kafka("t", int, servers=SERVERS, options={"sasl.password": CANARY}), r"is a secret.*ms\.secret\(env="),
     ],
 )
@@ -83,10 +97,33 @@ def test_a_source_says_what_its_positions_depend_on_and_no_more() -> None:
     assert CANARY not in repr(source)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"nonsense": 1}, "nonsense"), ({"fetch.wait.max.ms": "abc"}, "Invalid value")])
-def test_options_that_librdkafka_does_not_know_are_refused_before_anything_runs(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"security.protocol": "SASL_SSL", "sasl.mechanism": "FOO"}, "FOO"), ({"nonsense": ms.secret(env="HOME")}, "nonsense")],
+)
+def test_options_that_no_client_is_made_with_are_refused_before_anything_runs(options: dict[str, Any], message: str) -> None:
+    source = ms.kafka("t", int, servers=SERVERS, options=options)
     with pytest.raises(ms.TopologyError, match=rf"kafka\(options=\.\.\.\): .*{message}"):
-        ms.kafka("t", int, servers=SERVERS, options=options).check(context())
+        source.check(context())
+
+
+@dataclass
+class Early:
+    """Names a class that comes later."""
+
+    of: Later
+
+
+EARLY = ms.kafka("t", Early, servers=SERVERS)
+
+
+@dataclass
+class Later:
+    number: int
+
+
+def test_a_class_that_names_others_which_come_later_is_taken() -> None:
+    assert EARLY.value_type is Early
 
 
 def test_an_option_that_a_user_gives_is_taken(kafka: Broker) -> None:

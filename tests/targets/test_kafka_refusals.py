@@ -28,6 +28,8 @@ CANARY = "canary-in-the-mill"
         (lambda: ms.to_kafka("a b", servers=SERVERS), "give the name of a topic"),
         (lambda: ms.to_kafka("..", servers=SERVERS), "give the name of a topic"),
         (lambda: ms.to_kafka("t", servers=""), "give one or more brokers by host and port"),
+        (lambda: ms.to_kafka("t", servers="kafka-1"), "give one or more brokers by host and port"),
+        (lambda: ms.to_kafka("t", servers=SERVERS, options={"linger": 1}), r"to_kafka\(options=\.\.\.\): .*linger.*CONFIGURATION\.md"),
         (lambda: ms.to_kafka("t", servers=[]), "give one or more brokers by host and port"),
         (lambda: ms.to_kafka("t", servers=f"user:{CANARY}@kafka:9092"), "give one or more brokers by host and port"),
         (lambda: ms.to_kafka("t", servers=SERVERS, transactions=1), r"to_kafka\(transactions=1\): give True or False"),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from millstream.clients.kafka_options import DOCUMENTED
 from millstream.errors import LogError, MillstreamError, TopologyError, Unreachable
 
 Client = TypeVar("Client")
@@ -121,8 +122,7 @@ class KafkaClients:
             return client({**self._settings, **settings})
         except (KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            names = "the names and values are those of librdkafka's CONFIGURATION.md"
-            raise TopologyError(f"{self.call}(options=...): {self._heard.clean(text)}; {names}") from None
+            raise TopologyError(f"{self.call}(options=...): {self._heard.clean(text)}; {DOCUMENTED}") from None
 
     def admin(self) -> AdminClient:
         """To be held on to until its answers are there."""

@@ -20,8 +20,10 @@ OWNED = {
     "log_level": "set the level of logging.getLogger('millstream')",
 }
 SECRET = re.compile(r"password|passphrase|secret|(^|\.)key\.pem$|^sasl\.oauthbearer\.config$|^sasl\.jaas\.config$")
-SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
+SERVER = re.compile(r"(?:(?:SASL_)?(?:PLAINTEXT|SSL)://)?(?:\[[0-9A-F:.]+\]|[\w.-]+):(\d{1,5})", re.ASCII | re.IGNORECASE)
 EXAMPLE = 'servers="kafka-1:9092,kafka-2:9092"'
+DOCUMENTED = "the names and values are those of librdkafka's CONFIGURATION.md"
+LAST = "millstream.last"  # no option of librdkafka: where it is the one that is refused, all before it are taken
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,33 @@ def options(call: str, given: Any, owned: Mapping[str, str], example: str) -> Ka
             )
         if not isinstance(value, str | int | bool | Secret):
             raise TopologyError(f"{call}: the option {name} is a {type(value).__name__}; give text, a number, True or False, or ms.secret")
+    _check_known(call, {name: value for name, value in given.items() if not isinstance(value, Secret)})
     return KafkaOptions(dict(given))
+
+
+def _check_known(call: str, given: Mapping[str, str | int | bool]) -> None:
+    """Refuses names and values that librdkafka does not take. Makes no client; what only shows in one, `check` finds."""
+    import confluent_kafka
+
+    try:
+        confluent_kafka.Producer({**given, LAST: ""})
+    except confluent_kafka.KafkaException as error:
+        if LAST not in (text := error.args[0].str()):
+            raise TopologyError(f"{call}(options=...): {text}; {DOCUMENTED}") from None
 
 
 def servers(call: str, given: Any) -> str:
     """Some brokers of the cluster, in an order that does not depend on how they were given."""
     named = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
-    if not named or not all(isinstance(each, str) and SERVER.fullmatch(each.strip()) for each in named):
+    if not named or not all(isinstance(each, str) and _is_server(each.strip()) for each in named):
         # What was given is not repeated: it may be an address with a password in it.
         raise TopologyError(f"{call}(servers=...): give one or more brokers by host and port, such as {EXAMPLE}")
     return ",".join(sorted({each.strip() for each in named}))
+
+
+def _is_server(given: str) -> bool:
+    found = SERVER.fullmatch(given)
+    return found is not None and 0 < int(found[1]) < 1 << 16
 
 
 def topic(call: str, given: Any) -> str:

@@ -15,7 +15,7 @@ from millstream.clients import kafka_options
 from millstream.clients.kafka_options import KafkaOptions, OptionValue
 from millstream.errors import TopologyError
 from millstream.source import PieceReader, Position, Source, SourceContext, SourceReader
-from millstream.timestamp import Timestamp, to_timestamp
+from millstream.timestamp import END_OF_TIME, Timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from millstream.sources.kafka_survey import KafkaPartition
@@ -133,18 +133,20 @@ def kafka(
         if not callable(decode):
             raise TopologyError(f"{call}(decode={decode!r}): give a function of the bytes of a value")
         arguments.function(f"{call}(decode=...)", decode, "bytes")
-    if group is not None and (not isinstance(group, str) or not group):
+    if group is not None and (not isinstance(group, str) or not group.strip()):
         raise TopologyError(f"{call}(group={group!r}): give the name of a consumer group")
     begin = _moment(call, since)
     if arguments.flag(call, "latest", latest) and begin is not None:
         raise TopologyError(f"{call}(since=..., latest=True): give one of them")
+    if arguments.flag(call, "bounded", bounded) and latest:
+        raise TopologyError(f"{call}(latest=True, bounded=True): it would end where it begins, and read nothing; give one of them")
     return KafkaSource(
         names,
         pattern,
-        arguments.value_type(call, value),
+        _value_type(call, value),
         kafka_options.servers(call, servers),
         kafka_options.options(call, {} if options is None else options, OWNED, '"client.id": "orders"'),
-        arguments.flag(call, "bounded", bounded),
+        bounded,
         begin,
         latest,
         group,
@@ -156,18 +158,40 @@ def _topics(call: str, given: Any) -> tuple[tuple[str, ...], re.Pattern[str] | N
     if isinstance(given, re.Pattern):
         if not isinstance(given.pattern, str):
             raise TopologyError(f"{call}({given!r}): give a pattern of text, such as re.compile('orders-.*')")
+        if not given.pattern:
+            raise TopologyError(
+                f"{call}({given!r}): no topic has an empty name; give a pattern of whole names, such as re.compile('orders-.*')"
+            )
         return (), given
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        return (kafka_options.topic(call, given),), None
-    if not given:
+    several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if several and not given:
         raise TopologyError(f"{call}({given!r}): give at least one topic")
-    return tuple(sorted({kafka_options.topic(call, each) for each in given})), None
+    try:
+        return tuple(sorted({kafka_options.topic(call, each) for each in (given if several else [given])})), None
+    except TopologyError as error:
+        raise TopologyError(f"{error}; or a pattern, in place of names: re.compile('orders-.*')") from None
+
+
+def _value_type(call: str, given: Any) -> Any:
+    """One that can be decoded. A class that names others which are not defined yet is looked at when the run starts."""
+    from millstream.core.codec import settle, value_decoder
+
+    kind = arguments.value_type(call, given)
+    try:
+        settle(kind)
+    except (TopologyError, NameError):
+        return kind
+    try:
+        value_decoder(kind)
+    except TopologyError as error:
+        raise TopologyError(f"{call}: {error}") from None
+    return kind
 
 
 def _moment(call: str, since: Any) -> Timestamp | None:
     if since is None:
         return None
-    if type(since) is int and since >= 0:
+    if type(since) is int and 0 <= since <= int(END_OF_TIME):
         return Timestamp(since)
     try:
         return to_timestamp(since)
