@@ -16,7 +16,7 @@ def tracks(*lags: int, size: int = 100, max_bytes: int = 10_000) -> Tracks:
     """Of one topic, whose records have so many bytes."""
     made = Tracks(max_bytes)
     for number, lag in enumerate(lags):
-        made.add(Track(KafkaPartition("t", number), 0, lag, is_new=False))
+        made.add(Track(KafkaPartition("t", number), 0, lag, to_pin=False))
     made.sizes.learn("t", 1000, 1000 * size)
     return made
 
@@ -28,21 +28,22 @@ def pieces(of: Tracks) -> list[KafkaPiece]:
 def test_pieces_are_as_large_as_they_should_be_and_of_all_partitions_in_turn() -> None:
     found = pieces(tracks(250, 1000, 50))
     assert found[:4] == [
-        KafkaPiece("t", 0, 0, 100, True),
-        KafkaPiece("t", 1, 0, 100, True),
-        KafkaPiece("t", 2, 0, 50, False),
-        KafkaPiece("t", 0, 100, 200, True),
+        KafkaPiece("t", 0, 0, 100, 250),
+        KafkaPiece("t", 1, 0, 100, 1000),
+        KafkaPiece("t", 2, 0, 50, 50),
+        KafkaPiece("t", 0, 100, 200, 250),
     ]
+    assert [piece.more for piece in found[:4]] == [True, True, False, True]
 
 
 def test_a_small_one_is_given_when_nothing_else_of_its_partition_is_under_way() -> None:
     made = tracks(130)
-    assert pieces(made) == [KafkaPiece("t", 0, 0, 100, True)]
+    assert pieces(made) == [KafkaPiece("t", 0, 0, 100, 130)]
     assert pieces(made) == []
     assert made.confirm({"t/0": 99}) == {KafkaPartition("t", 0): 99}
     assert pieces(made) == []
     made.confirm({"t/0": 100, "other/0": 5})
-    assert pieces(made) == [KafkaPiece("t", 0, 100, 130, False)]
+    assert pieces(made) == [KafkaPiece("t", 0, 100, 130, 130)]
 
 
 def test_a_partition_that_comes_late_is_not_forgotten() -> None:
@@ -93,6 +94,18 @@ def test_much_is_told_by_bytes_too() -> None:
     assert tracks(100, size=10_000).choose()
 
 
+def test_what_no_commit_has_is_unread() -> None:
+    made = tracks(130)
+    assert made.unread("t") == 130
+    pieces(made)
+    assert (made.lags({}), made.unread("t"), made.unread("other")) == ({"t/0": 30}, 130, 0)
+    made.confirm({"t/0": 100})
+    pieces(made)
+    assert (made.lags({}), made.unread("t")) == ({}, 30)
+    made.confirm({"t/0": 130})
+    assert made.unread("t") == 0
+
+
 def test_nothing_is_given_beyond_the_stop() -> None:
     made = tracks(500, 10)
     made.stop({KafkaPartition("t", 0): 150})
@@ -100,7 +113,7 @@ def test_nothing_is_given_beyond_the_stop() -> None:
     assert made.lags({KafkaPartition("t", 1): 1000}) == {"t/0": 150, "t/1": 10}
     assert [(piece.partition, piece.end) for piece in pieces(made)] == [(0, 100), (1, 10)]
     made.confirm({"t/0": 100})
-    assert [(piece.partition, piece.end) for piece in pieces(made)] == [(0, 150)]
+    assert pieces(made) == [KafkaPiece("t", 0, 100, 150, 150)]
     assert all(track.done for track in made)
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.errors import LogError, TopologyError, Unreachable
 from millstream.source import Position, SourceContext
-from millstream.sources.kafka_survey import KafkaPartition, Survey, Surveyor, id_name, lost, made_anew, missing, named
+from millstream.sources.kafka_survey import (
+    KafkaPartition,
+    Survey,
+    Surveyor,
+    end_name,
+    gone,
+    id_name,
+    lost,
+    made_anew,
+    missing,
+    named,
+)
 from millstream.sources.kafka_tracks import Track
 from millstream.sources.kafka_values import COLUMNS
 
@@ -18,6 +29,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("millstream")
 
 CHECK_TIMEOUT = 10.0  # seconds that an answer may take before anything runs
+
+
+class Opening(NamedTuple):
+    """What a source begins with."""
+
+    tracks: list[Track]
+    away: dict[KafkaPartition, int]  # up to where those are read whose topics are not there
+    ids: dict[str, str]  # of topics, also of those that are away
 
 
 def check(source: KafkaSource[Any], context: SourceContext) -> None:
@@ -31,40 +50,75 @@ def check(source: KafkaSource[Any], context: SourceContext) -> None:
     surveyor.consumer("millstream", {}).close()  # for options that only a consumer looks at
     with surveyor.checking(where):
         survey = surveyor.survey()
-    for topic in source.topics:
-        if topic not in survey.ids:
-            raise TopologyError(f"{where}: {missing(source, topic)}")
+    try:
+        _check_there(source, survey, context.positions, _read(source, context.positions))
+    except LogError as error:
+        raise TopologyError(f"{where}: {error}") from None
 
 
-def opened(source: KafkaSource[Any], surveyor: Surveyor, survey: Survey, positions: Mapping[str, Position]) -> list[Track]:
+def opened(source: KafkaSource[Any], surveyor: Surveyor, survey: Survey, positions: Mapping[str, Position]) -> Opening:
     """A track for each partition, from its position on; those without one begin where the source says, if nothing was read yet."""
     for partition, why in survey.silent.items():
         raise Unreachable(f"{source.servers}: {partition} does not answer: {why}")
-    placed = ((named(name), upto) for name, upto in positions.items())
-    read = {partition: int(upto) for partition, upto in placed if partition is not None and source.reads(partition)}
-    _check_topics(source, survey, positions, read)
+    read = _read(source, positions)
+    _check_there(source, survey, positions, read)
+    _check_same(survey, positions, read)
     known = {partition: upto for partition, upto in read.items() if partition.topic in survey.ids}
     _check_positions(surveyor, survey, known)
     new = [partition for partition in survey.ends if partition not in known]
     begins = {partition: survey.starts[partition] for partition in new}
     if not positions:
         begins.update(_beginning(source, surveyor, survey, new))
-    tracks = [Track(partition, begins[partition], survey.ends[partition], is_new=True) for partition in new]
-    return [*tracks, *(Track(partition, upto, survey.ends[partition], is_new=False) for partition, upto in known.items())]
+    tracks = [Track(partition, begins[partition], survey.ends[partition], to_pin=True) for partition in new]
+    for partition, upto in known.items():
+        end, noted = survey.ends[partition], positions.get(end_name(partition))
+        tracks.append(Track(partition, upto, end, to_pin=noted is None or end > max(upto, int(noted))))
+    away = {partition: upto for partition, upto in read.items() if partition not in known}
+    for topic in sorted({partition.topic for partition in away}):
+        log.warning("%s: topic %r is not there any more; all that was known of it is read", source.describe(), topic)
+    if source.pattern is not None and not survey.ids:
+        log.warning("%s: there is none yet that fits as a whole; what comes is read from its beginning", source.describe())
+    topics = {partition.topic for partition in read}
+    ids = {topic: str(positions[id_name(topic)]) for topic in topics if id_name(topic) in positions}
+    return Opening(tracks, away, {**ids, **{topic: found for topic, found in survey.ids.items() if found is not None}})
 
 
-def _check_topics(source: KafkaSource[Any], survey: Survey, positions: Mapping[str, Position], read: Mapping[KafkaPartition, int]) -> None:
+def _read(source: KafkaSource[Any], positions: Mapping[str, Position]) -> dict[KafkaPartition, int]:
+    """Up to where partitions of the source were read."""
+    placed = ((named(name), upto) for name, upto in positions.items())
+    return {partition: int(upto) for partition, upto in placed if partition is not None and source.reads(partition)}
+
+
+def _check_there(source: KafkaSource[Any], survey: Survey, positions: Mapping[str, Position], read: Mapping[KafkaPartition, int]) -> None:
+    """A topic that is named must be there, and one of a pattern unless all that was known of it is read."""
+    was_read = {partition.topic for partition in read}
     for topic in source.topics:
-        if topic not in survey.ids:
+        if topic not in survey.ids and topic not in was_read:
             raise LogError(missing(source, topic))
-    for topic in sorted({partition.topic for partition in read} - survey.ids.keys()):
-        log.warning("%s: topic %r is not there any more; whatever of it was not read is not read", source.describe(), topic)
+    for topic in sorted(was_read - survey.ids.keys()):
+        unread = _unread(topic, positions, read)
+        if unread != 0 or source.pattern is None:
+            raise gone(source, topic, unread)
+
+
+def _check_same(survey: Survey, positions: Mapping[str, Position], read: Mapping[KafkaPartition, int]) -> None:
     for topic, known in survey.ids.items():
         if known is not None and positions.get(id_name(topic), known) != known:
             raise made_anew(topic)
     for partition in read:
         if partition.topic in survey.ids and partition not in survey.ends:
             raise LogError(f"{partition} was read before, and the topic does not have it any more. {made_anew(partition.topic)}")
+
+
+def _unread(topic: str, positions: Mapping[str, Position], read: Mapping[KafkaPartition, int]) -> int | None:
+    """How many records of a topic that is not there were known when it was last read, and not read; None if nobody knows."""
+    found = 0
+    for partition, upto in read.items():
+        if partition.topic == topic:
+            if (end := positions.get(end_name(partition))) is None:
+                return None
+            found += max(0, int(end) - upto)
+    return found
 
 
 def _check_positions(surveyor: Surveyor, survey: Survey, known: Mapping[KafkaPartition, int]) -> None:

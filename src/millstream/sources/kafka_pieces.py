@@ -86,7 +86,7 @@ class KafkaPieceReader(PieceReader):
                 messages, offsets = stretch.take(at_most, end)
                 more = bool(stretch.offsets) and stretch.offsets[0] < end
                 stretch.given = end if not more and stretch.reach >= end else offsets[-1] + 1
-                yield self._values.batch(partition, messages, offsets, stretch.given)
+                yield self._values.batch(partition, messages, offsets, stretch.given, wanted.known)
                 if stretch.given == end:
                     break
         except BaseException:

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from millstream.clients.kafka_clients import close_consumer
-from millstream.errors import LogError
 from millstream.source import Batch, Piece, Position, SourceContext, SourceReader
 from millstream.sources.kafka_group import ShownGroup
 from millstream.sources.kafka_opening import opened
 from millstream.sources.kafka_scout import Scout
-from millstream.sources.kafka_survey import Fetched, KafkaPartition, Survey, Surveyor, by_partition, fetched, id_name, lost, made_anew
+from millstream.sources.kafka_survey import (
+    Fetched,
+    KafkaPartition,
+    Survey,
+    Surveyor,
+    by_partition,
+    end_name,
+    fetched,
+    gone,
+    id_name,
+    lost,
+    made_anew,
+)
 from millstream.sources.kafka_tracks import Track, Tracks
 from millstream.sources.kafka_values import KafkaValues
 
@@ -65,9 +76,10 @@ class KafkaReader(SourceReader):
         self._values = KafkaValues(source.value_type, source.decode, context.columns)
         survey = self._surveyor.survey()
         self._tracks = Tracks(context.max_bytes)
-        for track in opened(source, self._surveyor, survey, context.positions):
+        found = opened(source, self._surveyor, survey, context.positions)
+        for track in found.tracks:
             self._tracks.add(track)
-        self._ids = {topic: known for topic, known in survey.ids.items() if known is not None}
+        self._ids, self._away = found.ids, found.away
         self._noted = survey.number
         self._final = False  # no more partitions: what is read is what there was
         self._stop_at: int | None = None  # the number of the survey whose ends are to be the last
@@ -90,7 +102,7 @@ class KafkaReader(SourceReader):
             self._scout.check()
             self._note(self._scout.latest)
             self._group.commit(self._consumer)
-            pinned = [self._pin(track) for track in self._tracks if track.is_new]
+            pinned = self._pins()
             wait = 0.0 if pinned else max(0.0, min(WAIT, deadline - time.monotonic()))
             found = self._pieces(wait) if self._tracks.choose() else self._tail(at_most, wait)
             if pinned or found or time.monotonic() >= deadline:
@@ -143,9 +155,13 @@ class KafkaReader(SourceReader):
         self._tracks.note(survey.ends)
         if self._final:
             return
+        for topic in {partition.topic for partition in self._away if partition in survey.ends}:
+            log.info("%s: topic %r is there again, and read on", self._source.describe(), topic)
         for partition, end in survey.ends.items():
             if partition not in self._tracks:
-                self._tracks.add(Track(partition, survey.starts[partition], end, is_new=True))
+                # Of a topic that was away, with the id that it had, what was read is not read again.
+                begin = self._away.pop(partition, survey.starts[partition])
+                self._tracks.add(Track(partition, begin, end, to_pin=True))
         if self._stop_at is not None and survey.number >= self._stop_at:
             self._stop(survey.ends)
 
@@ -156,14 +172,12 @@ class KafkaReader(SourceReader):
             if topic in survey.ids:
                 self._gone.pop(topic, None)
             elif now - self._gone.setdefault(topic, now) > GONE_AFTER:
-                unread = sum(track.lag for track in self._tracks if track.partition.topic == topic)
+                unread = self._tracks.unread(topic)
                 if self._source.pattern is None or unread:
-                    raise LogError(
-                        f"topic {topic!r} was deleted while it was read, with {unread:,} records that were known and not read. Give the "
-                        f"injector another name if it is made anew"
-                    )
-                log.warning("%s: topic %r was deleted", self._source.describe(), topic)
+                    raise gone(self._source, topic, unread)
+                log.warning("%s: topic %r is not there any more; all that was known of it is read", self._source.describe(), topic)
                 self._unassign([partition for partition in self._assigned if partition.topic == topic])
+                self._away.update({track.partition: track.given for track in self._tracks if track.partition.topic == topic})
                 self._tracks.drop(topic)
                 del self._gone[topic]
 
@@ -171,11 +185,15 @@ class KafkaReader(SourceReader):
         self._tracks.stop(ends)
         self._final = True
 
+    def _pins(self) -> list[Batch]:
+        """What a restart must know before the first record: where each partition begins."""
+        return [self._pin(track) for track in self._tracks if track.to_pin]
+
     def _pin(self, track: Track) -> Batch:
-        """Where it begins, and of which topic: so that a restart before its first record begins there too."""
-        track.is_new = False
+        """Of which topic it is, too, and where it is known to end."""
+        track.to_pin = False
         partition, known = track.partition, self._ids.get(track.partition.topic)
-        positions: dict[str, Position] = {partition.name: track.given}
+        positions: dict[str, Position] = {partition.name: track.given, end_name(partition): max(track.given, track.known)}
         if known is not None:
             positions[id_name(partition.topic)] = known
         return Batch([], [], positions, partition.name, partition.topic, partition.number)
@@ -209,7 +227,7 @@ class KafkaReader(SourceReader):
             return None
         self._tracks.sizes.learn(partition.topic, len(messages), sum(map(len, messages)))
         track.given, track.end = upto, max(track.end, upto)
-        return self._values.batch(partition, messages, offsets, upto)
+        return self._values.batch(partition, messages, offsets, upto, track.known)
 
     def _consume(self, at_most: int, wait: float) -> tuple[dict[KafkaPartition, list[Fetched]], dict[KafkaPartition, int]]:
         """What is there, by partition, as soon as there is anything; and where partitions were seen to end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from millstream.clients.kafka_clients import UNANSWERED, KafkaClients
 from millstream.errors import LogError, Unreachable
+from millstream.source import Position
 from millstream.timestamp import Timestamp
 
 if TYPE_CHECKING:
@@ -104,6 +106,16 @@ def named(name: str) -> KafkaPartition | None:
 def id_name(topic: str) -> str:
     """What the id of a topic is kept under, beside the positions: no topic can be called so."""
     return f"{topic}#id"
+
+
+def end_name(partition: KafkaPartition) -> str:
+    """What the end of a partition is kept under, as far as it was known: it tells whether all was read of one that is gone."""
+    return f"{partition.name}#end"
+
+
+def place(partition: KafkaPartition, upto: int, known: int) -> dict[str, Position]:
+    """How far a partition is read, and where it is known to end if there is more."""
+    return {partition.name: upto, end_name(partition): known} if known > upto else {partition.name: upto}
 
 
 @dataclass(frozen=True)
@@ -227,6 +239,24 @@ def missing(source: KafkaSource[Any], topic: str) -> str:
     return (
         f"topic {topic!r} does not exist at {source.servers}; create it: kafka-topics.sh --bootstrap-server {source.servers} "
         f"--create --topic {topic} --partitions 6"
+    )
+
+
+def gone(source: KafkaSource[Any], topic: str, unread: int | None) -> LogError:
+    """Of a topic that was read; `unread` is how many records were known to be left, if that is known."""
+    left = ", and nobody knows whether all of it was read" if unread is None else ""
+    if unread:
+        left = f", with {unread:,} records that were known and not read"
+    if source.pattern is not None:
+        without = f"(?!{re.escape(topic)}$)(?:{source.pattern.pattern})"
+        way_out = f'leave it out of the pattern, and the others are read on: re.compile(r"{without}")'
+    elif len(source.topics) > 1:
+        way_out = "leave it out of the topics, and the others are read on"
+    else:
+        way_out = "give the injector another name, and it begins at the beginning of the topic that is made anew"
+    return LogError(
+        f"topic {topic!r} was read and is not there any more{left}: it was deleted, or this user may not describe it now. If it "
+        f"does not come back, {way_out}"
     )
 
 

@@ -24,13 +24,18 @@ encode_piece = msgspec.msgpack.Encoder().encode
 
 
 class KafkaPiece(msgspec.Struct, array_like=True, frozen=True):
-    """The offsets from `start` up to, not including `end`. `more`: the piece after it was known to be there."""
+    """The offsets from `start` up to, not including `end`. `known` is where the partition was known to end."""
 
     topic: str
     partition: int
     start: int
     end: int
-    more: bool
+    known: int
+
+    @property
+    def more(self) -> bool:
+        """Whether the piece after it was known to be there."""
+        return self.known > self.end
 
 
 decode_piece = msgspec.msgpack.Decoder(KafkaPiece).decode
@@ -39,12 +44,24 @@ decode_piece = msgspec.msgpack.Decoder(KafkaPiece).decode
 class Track:
     """One partition: `given` is the next offset to give, `end` where it is known to end, `stop` where reading ends for good."""
 
-    __slots__ = ("ahead", "end", "given", "is_new", "partition", "stop")
+    __slots__ = ("ahead", "committed", "end", "given", "partition", "stop", "to_pin")
 
-    def __init__(self, partition: KafkaPartition, given: int, end: int, *, is_new: bool) -> None:
-        self.partition, self.given, self.end, self.is_new = partition, given, end, is_new
+    def __init__(self, partition: KafkaPartition, given: int, end: int, *, to_pin: bool) -> None:
+        self.partition, self.given, self.end = partition, given, end
+        self.to_pin = to_pin  # no commit has where it begins, or that it has something to read
+        self.committed = given  # as far as was confirmed
         self.stop: int | None = None
         self.ahead: deque[int] = deque()  # where the pieces end that no commit has yet
+
+    @property
+    def known(self) -> int:
+        """Where what is to be read of it is known to end."""
+        return self.end if self.stop is None else min(self.end, self.stop)
+
+    @property
+    def unread(self) -> int:
+        """Offsets that are known and that nobody has read, at most: pieces that no commit has count too."""
+        return max(0, self.known - (self.committed if self.ahead else self.given))
 
     @property
     def lag(self) -> int:
@@ -117,6 +134,9 @@ class Tracks:
         for partition in [each for each in self._by_partition if each.topic == topic]:
             del self._by_partition[partition]
 
+    def unread(self, topic: str) -> int:
+        return sum(track.unread for track in self if track.partition.topic == topic)
+
     def note(self, ends: Mapping[KafkaPartition, int]) -> None:
         """An end never moves back: what was known to be there is read, or refused."""
         for partition, end in ends.items():
@@ -134,7 +154,8 @@ class Tracks:
         """Which of them are of partitions that are read here."""
         found = {track.partition: int(upto) for track in self if (upto := positions.get(track.partition.name)) is not None}
         for partition, upto in found.items():
-            ahead = self._by_partition[partition].ahead
+            track = self._by_partition[partition]
+            track.committed, ahead = upto, track.ahead
             while ahead and ahead[0] <= upto:
                 ahead.popleft()
         return found
@@ -189,7 +210,7 @@ class Tracks:
         track.given = start + records
         track.ahead.append(track.given)
         self.sizes.count(partition.topic)
-        content = encode_piece(KafkaPiece(partition.topic, partition.number, start, track.given, track.lag > 0))
+        content = encode_piece(KafkaPiece(partition.topic, partition.number, start, track.given, track.known))
         return Piece(content, int(records * (self.sizes.of(partition.topic) or 1)), partition.name, lane_of(partition))
 
 

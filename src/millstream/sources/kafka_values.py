@@ -11,7 +11,7 @@ import msgspec
 from millstream.core.codec import encode_value, value_encoder
 from millstream.source import Batch
 from millstream.sources.kafka_message import Message
-from millstream.sources.kafka_survey import Fetched, KafkaPartition
+from millstream.sources.kafka_survey import Fetched, KafkaPartition, place
 
 NULL = b"null"
 is_json = msgspec.json.Decoder(msgspec.Raw).decode  # 0.1 µs for a small value; raises where it is not
@@ -48,8 +48,8 @@ class KafkaValues:
         self._columns = sorted(columns & COLUMNS.keys())
         self._plain = not (decode or self._enveloped or self._columns)
 
-    def batch(self, partition: KafkaPartition, messages: Sequence[Fetched], offsets: Sequence[int], upto: int) -> Batch:
-        """Of records in their order; `upto` is the offset up to which the partition is read with them."""
+    def batch(self, partition: KafkaPartition, messages: Sequence[Fetched], offsets: Sequence[int], upto: int, known: int) -> Batch:
+        """Of records in their order; `upto` is the offset up to which the partition is read with them, `known` where it is known to end."""
         values, reasons = [message.value() for message in messages], dict[int, str]()
         columns: list[dict[str, Any]] | None = None
         if not self._plain:
@@ -59,7 +59,8 @@ class KafkaValues:
         elif None in values:
             values = [NULL if value is None else value for value in values]
         texts = typing.cast(list[bytes], values)
-        return Batch(texts, offsets, {partition.name: upto}, partition.name, partition.topic, partition.number, columns, reasons)
+        positions = place(partition, upto, known)
+        return Batch(texts, offsets, positions, partition.name, partition.topic, partition.number, columns, reasons)
 
     def _text(self, place: int, message: Fetched, reasons: dict[int, str]) -> bytes:
         """JSON; what cannot be made so is left as it is, with the reason."""
