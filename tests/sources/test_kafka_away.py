@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from contextlib import closing
 from typing import Any
 
@@ -186,3 +187,22 @@ def test_one_that_is_named_is_refused_with_what_to_do(kafka: Broker, several: bo
         source.open(context(positions=positions))
     if several:
         assert read_all(ms.kafka(topics[1], int, servers=kafka.servers), positions=positions).values() == []
+
+
+# None yet.
+
+
+@pytest.mark.parametrize("beginning", [{"latest": True}, {"since": ms.Timestamp(1 << 60)}, {}])
+def test_topics_that_come_after_the_first_opening_are_read_whole(kafka: Broker, beginning: dict[str, Any]) -> None:
+    """Also where nothing was there to begin with, and the run was down when they came."""
+    name = f"later-{uuid.uuid4().hex[:8]}"
+    source = like(kafka, name, **beginning)
+    with open_engine(source) as engine:
+        assert engine.poll()
+        assert engine.positions
+        assert not engine.poll()
+    kafka.create_topic(name=name)
+    produce(kafka, name, [1, 2])
+    again = read_all(source, positions=engine.positions)
+    assert again.values() == [1, 2]
+    assert read_all(source, positions=again.positions).values() == []

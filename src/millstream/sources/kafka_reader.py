@@ -16,6 +16,7 @@ from millstream.sources.kafka_group import ShownGroup
 from millstream.sources.kafka_opening import opened
 from millstream.sources.kafka_scout import Scout
 from millstream.sources.kafka_survey import (
+    BEGUN,
     Fetched,
     KafkaPartition,
     Survey,
@@ -80,6 +81,7 @@ class KafkaReader(SourceReader):
         for track in found.tracks:
             self._tracks.add(track)
         self._ids, self._away = found.ids, found.away
+        self._begun = bool(context.positions)  # whether a restart would know that it was opened
         self._noted = survey.number
         self._final = False  # no more partitions: what is read is what there was
         self._stop_at: int | None = None  # the number of the survey whose ends are to be the last
@@ -186,8 +188,12 @@ class KafkaReader(SourceReader):
         self._final = True
 
     def _pins(self) -> list[Batch]:
-        """What a restart must know before the first record: where each partition begins."""
-        return [self._pin(track) for track in self._tracks if track.to_pin]
+        """What a restart must know before the first record: where each partition begins, or that there was none to begin with."""
+        found = [self._pin(track) for track in self._tracks if track.to_pin]
+        if not self._begun and not found:
+            found = [Batch([], [], {BEGUN: 1})]
+        self._begun = True
+        return found
 
     def _pin(self, track: Track) -> Batch:
         """Of which topic it is, too, and where it is known to end."""

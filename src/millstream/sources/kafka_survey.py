@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DESCRIBE_EVERY = 3.0  # seconds until topics and partitions are looked for again
 LATEST, EARLIEST = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 TOPIC, NUMBER = operator.methodcaller("topic"), operator.methodcaller("partition")
+BEGUN = "#begun"  # stands beside the positions of a source that was opened when there was no topic for it
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic, where brokers are too old to have one
 
 REFUSED = {
