@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 import millstream as ms
 from millstream.sources import kafka_reader, kafka_survey
@@ -206,3 +207,25 @@ def test_topics_that_come_after_the_first_opening_are_read_whole(kafka: Broker, 
     again = read_all(source, positions=engine.positions)
     assert again.values() == [1, 2]
     assert read_all(source, positions=again.positions).values() == []
+
+
+# What is asked of a source that has ended.
+
+
+def test_what_is_not_known_of_an_ended_source_is_only_said(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = kafka.create_topic()
+    ended = context(positions={f"{topic}/0": 0}, finished=True)
+    secret = ms.kafka(topic, int, servers=kafka.servers, bounded=True, options={"sasl.password": ms.secret(env="NOWHERE")})
+    secret.check(ended)
+    left = secret.left_over(ended)
+    assert left is not None
+    assert left.startswith("whether more came since is not known: ")
+    assert "the environment variable NOWHERE is not set" in left
+
+    def refused(surveyor: Surveyor) -> None:
+        raise surveyor.failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(Surveyor, "survey", refused)
+    left = ms.kafka(topic, int, servers=kafka.servers, bounded=True).left_over(ended)
+    assert left is not None
+    assert "allow this user to read and describe the topic" in left

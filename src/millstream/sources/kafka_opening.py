@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.errors import LogError, TopologyError, Unreachable
+from millstream.errors import LogError, MillstreamError, TopologyError, Unreachable
 from millstream.source import Position, SourceContext
 from millstream.sources.kafka_survey import (
     KafkaPartition,
@@ -141,11 +141,11 @@ def _beginning(source: KafkaSource[Any], surveyor: Surveyor, survey: Survey, new
 
 
 def left_over(source: KafkaSource[Any], context: SourceContext) -> str | None:
-    """Of a source that had ended: how much came later."""
+    """Of a source that had ended: how much came later. Nothing is read of it, so nothing that keeps it from being asked is an error."""
     try:
         ends = Surveyor(source, CHECK_TIMEOUT).survey().ends
-    except Unreachable:
-        return None
+    except MillstreamError as error:
+        return f"whether more came since is not known: {error}"
     later = sum(max(0, end - int(context.positions.get(partition.name, 0))) for partition, end in ends.items())
     if not later:
         return None
