@@ -163,3 +163,12 @@ def read_all(reader: ms.SourceReader, into: Committed, kind: Any = ms.Change[Acc
     """Everything that there is now."""
     reader.finish()
     return read(reader, into, reader.ended, kind, **options)
+
+
+def streaming(captured: Captured, source: ms.Source[object] | None = None) -> tuple[ms.Source[object], ms.SourceReader, Committed]:
+    """A table with a row, which is read."""
+    captured.execute(f"INSERT INTO {captured.table()} VALUES (1, 'a', 0)")
+    source, seen = source or captured.source(), Committed()
+    reader = captured.open(source)
+    read(reader, seen, lambda: seen.positions.get("snapshot") == "" and len(seen.changes) == 1 and bool(seen.complete))
+    return source, reader, seen

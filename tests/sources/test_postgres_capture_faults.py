@@ -1,4 +1,4 @@
-"""A capture whose server dies, whose slot is gone or moved, whose table is changed; and no secret anywhere."""
+"""A capture whose connection breaks, whose server is another one, whose table is changed; and no secret anywhere."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from typer.testing import CliRunner
 
 import millstream as ms
-from millstream.command.main import app
-from millstream.sources import postgres_streaming
-from millstream.sources.postgres_changes import drop, slot_for
-from tests.services.postgres import PASSWORD, PostgresServer
+from tests.services.postgres import PASSWORD, PostgresServer, running
 from tests.services.postgres_proxy import Proxy
-from tests.sources.postgres_captures import TIMEOUT, Account, Captured, Committed, read, read_all
-from tests.waiting import wait_until
+from tests.sources.postgres_captures import Account, Captured, Committed, read, read_all, streaming
 
 
 @pytest.fixture
@@ -25,15 +19,6 @@ def captured(postgres: PostgresServer, tmp_path: Path) -> Iterator[Captured]:
     found = Captured(postgres, tmp_path / "inputs")
     yield found
     found.close()
-
-
-def streaming(captured: Captured, source: ms.Source[object] | None = None) -> tuple[ms.Source[object], ms.SourceReader, Committed]:
-    """A table with a row, which is read."""
-    captured.execute(f"INSERT INTO {captured.table()} VALUES (1, 'a', 0)")
-    source, seen = source or captured.source(), Committed()
-    reader = captured.open(source)
-    read(reader, seen, lambda: seen.positions.get("snapshot") == "" and len(seen.changes) == 1 and bool(seen.complete))
-    return source, reader, seen
 
 
 # Connections.
@@ -66,163 +51,63 @@ def test_one_reader_at_a_time(captured: Captured) -> None:
     read_all(captured.open(source, seen), seen)
 
 
-# Slots that are not as they were.
+# Servers.
 
 
-def refused(captured: Captured, source: ms.Source[object], seen: Committed, message: str) -> None:
-    def ready() -> bool:
-        try:
-            source.open(captured.context(seen.positions)).close()
-        except ms.Unreachable:
-            return False
-        return True
-
-    with pytest.raises(ms.LogError, match=message) as error:
-        wait_until(ready, TIMEOUT)
-    assert "cannot be read any more. Begin anew: drop the slot (millstream slots --drop" in str(error.value)
+@pytest.fixture(scope="module")
+def another() -> Iterator[PostgresServer]:
+    server = running()
+    yield server
+    server.remove()
 
 
-def dropped(captured: Captured) -> None:
-    wait_until(
-        lambda: captured.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{captured.slot}'") == [(False,)], TIMEOUT
-    )
-    captured.query(f"SELECT pg_drop_replication_slot('{captured.slot}')")
+@pytest.mark.parametrize("secret", [False, True])
+def test_another_cluster_is_refused_by_name_and_one_that_has_moved_is_not(
+    captured: Captured, another: PostgresServer, monkeypatch: pytest.MonkeyPatch, secret: bool
+) -> None:
+    """Even where all is called the same there."""
+    proxy = Proxy(captured.server.port)
+    at = {"here": captured.server.dsn, "moved": captured.server.dsn_at(proxy.port), "another": another.dsn}
 
+    def source(where: str) -> ms.Source[object]:
+        monkeypatch.setenv("CAPTURE_DSN", at[where])
+        return captured.source(dsn=ms.secret(env="CAPTURE_DSN") if secret else at[where])
 
-def test_a_slot_that_is_gone_is_not_made_anew(captured: Captured) -> None:
-    source, reader, seen = streaming(captured)
+    _, reader, seen = streaming(captured, source("here"))
     reader.close()
-    dropped(captured)
-    refused(captured, source, seen, "is gone from the server")
-    assert captured.query(f"SELECT FROM pg_replication_slots WHERE slot_name = '{captured.slot}'") == []
-    captured.query(f"SELECT pg_create_logical_replication_slot('{captured.slot}', 'pgoutput')")
-    refused(captured, source, seen, "was read up to .* by another run, or by this one before its folder was put back")
-
-
-def test_a_publication_that_is_gone(captured: Captured) -> None:
-    source, reader, seen = streaming(captured)
+    with another.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {captured.schema}".encode())
+        connection.execute(f"CREATE TABLE {captured.schema}.accounts (LIKE pg_class)".encode())
+        ((there,),) = connection.execute("SELECT system_identifier::text FROM pg_control_system()").fetchall()
+    ((here,),) = captured.query("SELECT system_identifier::text FROM pg_control_system()")
+    assert seen.positions["system"] == here != there
+    told = f"the server is of the cluster {there}, .* what was read so far is of the cluster {here}: .* give the injector another name"
+    for call in (source("another").check, source("another").open):
+        with pytest.raises(ms.LogError, match=told):
+            call(captured.context(seen.positions))
+    moved = source("moved")
+    assert moved.identity() == source("another").identity() == captured.source().identity() == source("here").identity()
+    monkeypatch.setenv("CAPTURE_DSN", at["moved"])
+    moved.check(captured.context(seen.positions))
+    captured.execute(f"UPDATE {captured.schema}.accounts SET balance = 9")
+    reader = captured.open(moved, seen)
+    read_all(reader, seen)
     reader.close()
-    captured.execute(f"DROP PUBLICATION {captured.slot}")
-    refused(captured, source, seen, "publication .* is gone from the server")
-
-
-def test_a_folder_that_was_put_back(captured: Captured) -> None:
-    source, reader, seen = streaming(captured)
-    old = Committed(dict(seen.positions))
-    captured.execute(f"INSERT INTO {captured.schema}.accounts VALUES (2, 'b', 0)")
-    read(reader, seen, lambda: len(seen.changes) == 2 and len(seen.complete) > 2)
-    state = f"SELECT confirmed_flush_lsn - '0/0' > {old.positions['']} FROM pg_replication_slots WHERE slot_name = '{captured.slot}'"
-    read(reader, seen, lambda: captured.query(state) == [(True,)])
-    reader.close()
-    refused(captured, source, old, "was read up to .* before its folder was put back")
-
-
-def test_a_server_that_was_put_back(captured: Captured) -> None:
-    source, reader, seen = streaming(captured)
-    reader.close()
-    seen.positions[""] = int(seen.positions[""]) + (1 << 40)
-    refused(captured, source, seen, "the WAL of the server ends at .*, before what was read")
-
-
-def test_a_slot_that_the_server_gave_up(captured: Captured) -> None:
-    source, reader, seen = streaming(captured)
-    reader.close()
-
-    def gave_up(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-        connection.execute(f"INSERT INTO {captured.schema}.accounts VALUES (2, 'b', 0) ON CONFLICT DO NOTHING".encode())
-        connection.execute("SELECT pg_switch_wal()")
-        connection.execute("CHECKPOINT")
-        return captured.query(f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{captured.slot}'") == [("lost",)]
-
-    with captured.server.connect() as connection:
-        connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
-        connection.execute("SELECT pg_reload_conf()")
-        try:
-            wait_until(lambda: gave_up(connection), TIMEOUT)  # the setting needs a moment to arrive
-            refused(captured, source, seen, "the server has given up slot .*, for it held back too much WAL")
-        finally:
-            connection.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
-            connection.execute("SELECT pg_reload_conf()")
-
-
-def test_a_slot_of_another_run_is_left_alone(captured: Captured, tmp_path: Path) -> None:
-    _, reader, seen = streaming(captured)
-    captured.folder = tmp_path / "another"
-    for _ in ("while it is read", "later"):
-        with pytest.raises(ms.LogError, match=r"not made by this run: .* slot=..., or drop it: millstream slots --drop"):
-            captured.source().open(captured.context())
-        reader.close()
-    captured.folder = None
-    with pytest.raises(ms.LogError, match="is there already, and not made by this run"):
-        captured.source().open(captured.context())
-    another = captured.source(slot=f"{captured.slot}_2")
-    assert read_all(captured.open(another), Committed()).fold() == seen.fold()
-
-
-def test_a_run_that_ends_before_its_first_commit_begins_anew(captured: Captured) -> None:
-    table = captured.table()
-    source = captured.source()
-    for number in range(3):
-        captured.execute(f"INSERT INTO {table} VALUES ({number}, 'a', 0)")
-        seen = Committed()
-        reader = captured.open(source)
-        read(reader, seen, lambda: len(seen.changes) > number, confirm=False)  # noqa: B023
-        reader.close()
-    seen = read_all(captured.open(source), Committed())
+    proxy.close()
     assert seen.fold() == captured.rows()
-    assert captured.folder is not None
-    assert list(captured.folder.iterdir()) == []
+
+
+def test_the_tables_and_the_slot_are_what_is_read(captured: Captured) -> None:
+    of = captured.source().identity()
+    assert of == f"changes of {captured.schema}.accounts of PostgreSQL"
+    assert captured.source(slot="mine").identity() == f"{of}, by slot mine"
+    assert captured.source(["accounts", "others"]).identity() != of
 
 
 def test_positions_of_another_source_are_refused(captured: Captured) -> None:
     captured.table()
     with pytest.raises(ms.LogError, match="are not those of a capture from PostgreSQL"):
         captured.source().open(captured.context({"": "here"}))
-
-
-def test_a_slot_that_holds_back_much_is_told_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, reader, seen = streaming(captured)
-    assert reader.trouble is None
-    monkeypatch.setattr(postgres_streaming, "HELD_IS_MUCH", 0)
-    count = len(seen.complete)
-    read(reader, seen, lambda: len(seen.complete) > count + 1, confirm=False)
-    assert f"slot {captured.slot} holds back " in str(reader.trouble)
-
-
-def test_slots_are_dropped_with_their_publications(captured: Captured) -> None:
-    source, reader, _ = streaming(captured)
-    with pytest.raises(ms.LogError, match=r"is being read, by process \d+ of the server; stop the run"):
-        drop(source, captured.injector)  # type: ignore[arg-type]
-    reader.close()
-    wait_until(lambda: captured._dropped(captured.slot), TIMEOUT)
-    assert captured.query(f"SELECT FROM pg_publication WHERE pubname = '{captured.slot}'") == []
-    with pytest.raises(ms.LogError, match="there is no slot"):
-        drop(source, captured.injector)  # type: ignore[arg-type]
-
-
-def test_the_command_lists_and_drops_them(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, reader, _ = streaming(captured)
-    monkeypatch.setenv("CAPTURE_DSN", captured.server.dsn)
-
-    def command(*words: str) -> str:
-        return CliRunner().invoke(app, ["slots", "--dsn-env", "CAPTURE_DSN", *words], catch_exceptions=False).output
-
-    (line,) = [line for line in command().splitlines() if line.startswith(captured.slot)]
-    assert line.split()[2:] == ["MB", "now"]
-    with pytest.raises(ms.LogError, match="is being read"):
-        command("--drop", captured.slot)
-    reader.close()
-    wait_until(lambda: "by nobody" in next(line for line in command().splitlines() if line.startswith(captured.slot)), TIMEOUT)
-    assert captured.slot not in command("--drop", captured.slot)
-    with pytest.raises(ms.TopologyError, match="the environment variable NOWHERE is not set"):
-        CliRunner().invoke(app, ["slots", "--dsn-env", "NOWHERE"], catch_exceptions=False)
-
-
-def test_names_of_slots() -> None:
-    assert slot_for("orders_2") == "millstream_orders_2"
-    names = [slot_for(injector) for injector in ("Orders", "orders ", "größe", "x" * 60, "x" * 61, "a-b", "a.b", "a_b")]
-    assert len(set(names)) == len(names)
-    assert all(len(name) <= 63 and name.replace("_", "").isalnum() and name.isascii() and name == name.lower() for name in names)
 
 
 # Tables that change.

@@ -5,6 +5,7 @@ A slot makes the server keep its WAL until a reader has confirmed it. It stays w
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from psycopg import sql
 from millstream.clients.postgres_connection import connect, in_words, reaching
 from millstream.clients.postgres_dsn import Dsn
 from millstream.errors import LogError
+from millstream.secret import Secret
 
 _SLOTS = """
     SELECT s.slot_name, s.plugin, s.database = current_database(), s.active, s.active_pid, s.wal_status,
@@ -55,23 +57,33 @@ def list_slots(dsn: Dsn) -> Sequence[ReplicationSlot]:
         return [ReplicationSlot(*row) for row in connection.execute(f"{_SLOTS} {ours}".encode())]
 
 
+def drop_command(dsn: Dsn, name: str) -> str:
+    """As it is typed in a shell. The command takes a dsn from the environment, where the list of processes does not show it."""
+    given = dsn.given
+    if isinstance(given, Secret) and given.env is not None:
+        return f"millstream slots --dsn-env {given.env} --drop {name}"
+    value = f'"$(cat {shlex.quote(str(given.file))})"' if isinstance(given, Secret) else shlex.quote(given)
+    return f"MILLSTREAM_DSN={value} millstream slots --dsn-env MILLSTREAM_DSN --drop {name}"
+
+
 def drop_slot(dsn: Dsn, name: str) -> None:
-    """With its publication. `ms.LogError` if there is neither, or if somebody reads it."""
+    """With its publication, both or neither. `ms.LogError` if there is no such slot, or if somebody reads it."""
     connection, hidden = connect(dsn, what="slots", name="millstream slots")
     try:
         with reaching(hidden), connection:
             connection.autocommit = True
             found = slot_named(connection, name)
             published = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [name]).fetchone() is not None
-            if found is None and not published:
-                raise LogError(f"there is no slot {name} in this database; `millstream slots` lists those that there are")
-            if found is not None and (found.plugin != "pgoutput" or not found.here):
+            if found is None:
+                left = f"; the publication {name} holds nothing back, and may be somebody else's: nothing was changed" if published else ""
+                raise LogError(f"there is no slot {name} on this server{left}; without --drop, the command lists those that there are")
+            if found.plugin != "pgoutput" or not found.here:
                 raise LogError(f"slot {name} is not one of Millstream's: it is of another database or plugin; nothing was changed")
-            if found is not None and found.active:
+            if found.active:
                 raise LogError(f"slot {name} is being read, by process {found.pid} of the server; stop the run that reads it first")
-            if found is not None:
-                connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
-            if published:
-                connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name)))
+            with connection.transaction():
+                if published:
+                    connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name)))
+                connection.execute("SELECT pg_drop_replication_slot(%s)", [name])  # last: it is not undone with the transaction
     except psycopg.Error as error:
         raise LogError(f"slot {name} cannot be dropped: {in_words(error, hidden)}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import psycopg
 from millstream.clients.postgres_connection import NOTICE_CLIENT, NotAdmitted, configure, connect, in_words, reaching
 from millstream.clients.postgres_dsn import Dsn, TableName
 from millstream.errors import LogError, TopologyError
+from millstream.source import Position
 from millstream.sources.postgres_catalog import (
     CapturedTable,
     check_columns,
@@ -21,6 +23,7 @@ from millstream.sources.postgres_catalog import (
     find_types,
 )
 from millstream.sources.postgres_pgoutput import Relation
+from millstream.sources.postgres_place import SYSTEM
 from millstream.sources.postgres_replication import Replication
 from millstream.sources.postgres_rows import RowEncoder
 from millstream.sources.postgres_values import AS_TEXT, ServerType
@@ -68,21 +71,40 @@ class Capture:
     def replicate(self) -> Replication:
         return Replication(self.dsn, what=self.what, name=self.name)
 
-    def check(self) -> None:
-        """The server can be captured from, by this user; the tables are there and fit. Changes nothing."""
+    def check(self, positions: Mapping[str, Position]) -> None:
+        """The server can be captured from, by this user, and read on from there; the tables are there and fit. Changes nothing."""
         try:
             connection, hidden = self.connect()
         except NotAdmitted as error:
             raise TopologyError(f"{self.what}: the server does not let the user of the connection in: {error}") from None
         with reaching(hidden), connection:
+            if SYSTEM in positions:  # another cluster is not to be blamed for its tables
+                self._check_admitted(positions)
             self.find_tables(connection)
+            if SYSTEM not in positions:
+                self._check_admitted(positions)
+
+    def _check_admitted(self, positions: Mapping[str, Position]) -> None:
         try:
-            self.replicate().close()
+            self.check_cluster(positions)
         except NotAdmitted as error:
             raise TopologyError(
                 f"{self.what}: the server does not let the user of the connection replicate: {error}; "
                 f"run ALTER ROLE … REPLICATION, and see that pg_hba.conf lets it in"
             ) from None
+
+    def check_cluster(self, positions: Mapping[str, Position]) -> str:
+        """Which cluster the server is of. Refuses another one than was read so far, whatever is called the same there."""
+        with closing(self.replicate()) as replication:
+            found = replication.identify()
+        known = positions.get(SYSTEM, found)
+        if known != found:
+            raise LogError(
+                f"{self.what}: the server is of the cluster {found}, by its system identifier, and what was read so far is of the "
+                f"cluster {known}: its places in the log mean nothing here. Give a dsn that leads to that one, or begin anew with this "
+                f"one: give the injector another name"
+            )
+        return found
 
     def find_tables(self, connection: psycopg.Connection[Any]) -> list[CapturedTable]:
         """As they are now; `ms.TopologyError` for what cannot be captured."""

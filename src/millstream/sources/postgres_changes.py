@@ -46,6 +46,11 @@ class PostgresChanges(Source[Change[R]]):
     def describe(self) -> str:
         return f"changes of {', '.join(map(str, self.tables))} of PostgreSQL at {self.dsn.place}"
 
+    def identity(self) -> str:
+        """Where the server is does not count, for it may move. Which cluster it is of stands in the positions."""
+        names = ", ".join(map(str, self.tables))
+        return f"changes of {names} of PostgreSQL" + ("" if self.slot is None else f", by slot {self.slot}")
+
     def check(self, context: SourceContext) -> None:
         needs_psycopg("postgres_changes")
         unknown = sorted(context.columns - COLUMNS)
@@ -53,7 +58,7 @@ class PostgresChanges(Source[Change[R]]):
             raise TopologyError(
                 f"injector {context.injector!r}: {self.describe()} have no column {unknown[0]!r}; there are {', '.join(sorted(COLUMNS))}"
             )
-        self.capture(context).check()
+        self.capture(context).check(context.positions)
 
     def open(self, context: SourceContext) -> SourceReader:
         needs_psycopg("postgres_changes")

@@ -11,7 +11,7 @@ from millstream.errors import LogError
 from millstream.source import Position
 from millstream.timestamp import Timestamp
 
-WAL, WITHIN, SNAPSHOT = "", "transaction", "snapshot"  # the names of the positions
+WAL, WITHIN, SNAPSHOT, SYSTEM = "", "transaction", "snapshot", "system"  # the names of the positions
 
 
 def lsn_text(lsn: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +14,13 @@ import psycopg
 from psycopg import sql
 
 from millstream.clients.postgres_connection import in_words, reaching
-from millstream.clients.postgres_slots import slot_named
+from millstream.clients.postgres_slots import drop_command, slot_named
 from millstream.errors import LogError, Unreachable
 from millstream.source import Batch, Piece, Position, SourceContext, SourceReader
 from millstream.sources.postgres_assembly import Assembly
 from millstream.sources.postgres_capture import Capture
 from millstream.sources.postgres_catalog import CapturedTable, check_publication, files_of, first
-from millstream.sources.postgres_place import WAL, SnapshotPlace, WalPlace, lsn_text
+from millstream.sources.postgres_place import SYSTEM, WAL, SnapshotPlace, WalPlace, lsn_text
 from millstream.sources.postgres_replication import MadeSlot, Replication
 from millstream.sources.postgres_snapshot import SnapshotRows, not_in_snapshot
 from millstream.sources.postgres_streaming import Streaming, WalWatch
@@ -63,6 +64,8 @@ class PostgresReader(SourceReader):
         self._truncated = ""
         try:
             with reaching(self._hidden):
+                cluster = capture.check_cluster(context.positions)
+                self._unsaid = {} if SYSTEM in context.positions else {SYSTEM: cluster}
                 self._tables: Sequence[CapturedTable] = capture.find_tables(self._connection)
                 if self._place is None:
                     self._phase = self._begin()
@@ -77,17 +80,28 @@ class PostgresReader(SourceReader):
 
     def poll(self, at_most: int, timeout: float) -> Sequence[Batch | Piece]:
         with reaching(self._hidden):
-            if isinstance(self._phase, Streaming):
-                return self._stream(self._phase, at_most, timeout)
-            self._watch.look()
-            if isinstance(self._phase, SnapshotRows):
-                batch = self._phase.poll(at_most, timeout)
-                return [] if batch is None else [self._read(batch, self._phase)]
-            try:
-                made = self._phase.replication.created(timeout)
-            except psycopg.Error as error:
-                raise LogError(f"{self._capture.what}: the slot cannot be made: {in_words(error, self._hidden)}") from None
-            return [] if made is None else [self._made(made, self._phase)]
+            given = self._poll(at_most, timeout)
+        if given and self._unsaid:
+            given[0].positions = {**given[0].positions, **self._unsaid}
+            self._unsaid = {}
+        return given
+
+    def _poll(self, at_most: int, timeout: float) -> Sequence[Batch]:
+        if isinstance(self._phase, Streaming):
+            return self._stream(self._phase, at_most, timeout)
+        self._watch.look()
+        if isinstance(self._phase, SnapshotRows):
+            batch = self._phase.poll(at_most, timeout)
+            return [] if batch is None else [self._read(batch, self._phase)]
+        try:
+            made = self._phase.replication.created(timeout)
+        except psycopg.errors.DuplicateObject:
+            if self._claim is not None:
+                self._claim.unlink(missing_ok=True)  # it is another's, who was a moment quicker
+            raise self._taken() from None
+        except psycopg.Error as error:
+            raise LogError(f"{self._capture.what}: the slot cannot be made: {in_words(error, self._hidden)}") from None
+        return [] if made is None else [self._made(made, self._phase)]
 
     def confirm(self, positions: Mapping[str, Position]) -> None:
         if self._claim is not None:
@@ -132,10 +146,7 @@ class PostgresReader(SourceReader):
         capture, slot = self._capture, slot_named(self._connection, self._capture.slot)
         if slot is not None:
             if self._claim is None or not _claims(self._claim, capture.slot):
-                raise LogError(
-                    f"{capture.what}: slot {capture.slot} is there already, and not made by this run: another one reads with it, or did. "
-                    f"Give this one another name, slot=..., or drop it: millstream slots --drop {capture.slot}"
-                )
+                raise self._taken()
             if slot.active:
                 raise Unreachable(f"slot {slot.name} is still being made or read, by process {slot.pid} of the server")
             self._connection.execute("SELECT pg_drop_replication_slot(%s)", [slot.name])
@@ -146,10 +157,18 @@ class PostgresReader(SourceReader):
             _write_claim(self._claim, capture.slot)
         return self._create(capture.slot, temporary=False, snapshot=capture.snapshot)
 
+    def _taken(self) -> LogError:
+        capture = self._capture
+        return LogError(
+            f"{capture.what}: slot {capture.slot} is there already, and not made by this run: another one reads with it, or did. "
+            f"Give this one another name, slot=..., or drop it: {drop_command(capture.dsn, capture.slot)}"
+        )
+
     def _go_on(self, place: WalPlace) -> Creating | Streaming:
         if place.snapshot is None or place.snapshot.done:
             return self._streaming(place)
-        return self._create(f"{self._capture.slot[:50]}_{os.getpid()}", temporary=True, snapshot=True)
+        name = f"{self._capture.slot[:50]}_{uuid.uuid4().hex[:12]}"  # the server may still have that of an earlier try
+        return self._create(name, temporary=True, snapshot=True)
 
     def _create(self, name: str, *, temporary: bool, snapshot: bool) -> Creating:
         files, clock = files_of(self._connection, self._tables), Timestamp(first(self._connection, _CLOCK))
@@ -229,30 +248,30 @@ class PostgresReader(SourceReader):
         """Refuse to go on where changes are missing; a slot is never made anew in silence."""
         capture, slot = self._capture, slot_named(self._connection, self._capture.slot)
         anew = (
-            f"What was changed since {lsn_text(place.lsn)} cannot be read any more. Begin anew: drop the slot (millstream slots --drop "
-            f"{capture.slot}), and give the injector another name, or the run another folder"
+            f"What was changed since {lsn_text(place.lsn)} cannot be read any more. Begin anew: give the injector another name, "
+            f"or the run another folder"
         )
+        drop = f"{anew}; and drop the slot: {drop_command(capture.dsn, capture.slot)}"
         if slot is None:
             raise LogError(f"{capture.what}: slot {capture.slot} is gone from the server. {anew}")
         if slot.plugin != "pgoutput" or not slot.here:
             raise LogError(f"{capture.what}: slot {capture.slot} is of another database or plugin now. {anew}")
         if slot.lost:
-            raise LogError(f"{capture.what}: the server has given up slot {capture.slot}, for it held back too much WAL. {anew}")
+            raise LogError(f"{capture.what}: the server has given up slot {capture.slot}, for it held back too much WAL. {drop}")
         if slot.confirmed is not None and slot.confirmed > place.lsn:
             raise LogError(
                 f"{capture.what}: slot {capture.slot} was read up to {lsn_text(slot.confirmed)} by another run, or by this one before its "
-                f"folder was put back. {anew}"
+                f"folder was put back. {drop}"
             )
         end = first(self._connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
         if end < place.lsn:
             raise LogError(
-                f"{capture.what}: the WAL of the server ends at {lsn_text(end)}, before what was read: it was put back to a backup, or is "
-                f"another server. {anew}"
+                f"{capture.what}: the WAL of the server ends at {lsn_text(end)}, before what was read: it was put back to a backup. {drop}"
             )
         if slot.active:
             raise Unreachable(f"slot {slot.name} is being read, by process {slot.pid} of the server; an earlier run may be ending")
         if not check_publication(self._connection, capture.slot, self._tables):
-            raise LogError(f"{capture.what}: publication {capture.slot} is gone from the server. {anew}")
+            raise LogError(f"{capture.what}: publication {capture.slot} is gone from the server. {drop}")
 
 
 def _claims(claim: Path, slot: str) -> bool:

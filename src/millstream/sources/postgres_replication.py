@@ -119,10 +119,11 @@ class Replication:
         connection, hidden = connect(dsn, what=what, name=name, replication="database", options=options)
         self._statement, self._pg, self._hidden = Statement(connection, hidden), connection.pgconn, hidden
 
-    def identify(self) -> int:
-        """Where the WAL of the server ends."""
-        found = self._statement.run("IDENTIFY_SYSTEM")
-        return lsn_of((found.get_value(0, 2) or b"").decode()) or 0
+    def identify(self) -> str:
+        """Which cluster this is. It stays the same when the server moves, restarts, or a replica takes its place."""
+        with reaching(self._hidden):
+            found = self._statement.run("IDENTIFY_SYSTEM")
+        return (found.get_value(0, 0) or b"").decode()
 
     def create_slot(self, slot: str, *, temporary: bool, snapshot: bool) -> None:
         """The server waits for all transactions that are open now: `created` says when it has."""
