@@ -75,7 +75,7 @@ MAY_IMPORT = {
     "table": {"aggregate", "join", "public"},
     "mill": {"journal", "core", "public"},
     "log": {"journal", "core", "public"},
-    "sources": {"clients", "mill", "journal", "core", "public"},
+    "sources": {"clients", "log", "mill", "journal", "core", "public"},
     "targets": {"clients", "log", "journal", "core", "public"},
     "sketch": {"aggregate", "public"},
     "window": {"aggregate", "public"},
