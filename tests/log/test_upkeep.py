@@ -16,6 +16,7 @@ from millstream.journal.disk import LocalDisk
 from millstream.log import upkeep as module
 from millstream.log.entries import entry_path
 from millstream.log.history import At
+from millstream.log.keeping import Keeping, Needs
 from millstream.log.reading_history import history, records
 from millstream.log.snapshot import LogSnapshot, read_entry
 from millstream.log.upkeep import Upkeep
@@ -23,13 +24,13 @@ from millstream.timestamp import HOUR, MINUTE, SECOND, Duration, Timestamp
 from tests.log.made import Clock, Table, local, rows, values
 
 
-def upkeep(table: Table, path: Path, *, retention: Duration | None = None) -> Upkeep:
-    return Upkeep(table.history, path, retention=retention)
+def upkeep(table: Table, path: Path, *, retention: Duration | None = None, **streams: Keeping) -> Upkeep:
+    return Upkeep(table.history, path, retention=retention, streams=streams)
 
 
 def run(upkeep: Upkeep, table: Table, **needed_from: int) -> None:
     """All there is to do, once."""
-    while upkeep.run(table.clock.now, needed_from):
+    while upkeep.run(table.clock.now, Needs(table.at.upto, needed_from)):
         pass
     table.at = table.history.position()
 
@@ -194,12 +195,16 @@ def test_retention_goes_by_the_time_of_writing(tmp_path: Path, clock: Clock) -> 
     assert len(live(tmp_path)) == 1
     clock.now += HOUR
     table.grow(*range(71, 141))
-    run(keeper, table)  # merged with the older: what is in one file is as young as its newest record
+    run(keeper, table)  # they are merged, but not with older ones: what is in one file is as young as its newest record
     assert len(values(tmp_path)) == 280
-    clock.now += HOUR + SECOND
+    assert len(live(tmp_path)) == 2
+    clock.now += HOUR
     table.grow(141)
     run(keeper, table)
     assert len(values(tmp_path)) == 282
+    clock.now += 10 * SECOND
+    run(keeper, table)
+    assert values(tmp_path) == sorted([*range(71, 142)] * 2)
     clock.now += HOUR
     run(keeper, table)
     assert values(tmp_path) == [141, 141]

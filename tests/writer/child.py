@@ -40,6 +40,7 @@ class WriterChild:
 
     def __init__(self, begin: BeginWriting, *, answer: Callable[[str, int], TailAnswer], written: Callable[[str, int], None]) -> None:
         self._begin, self._answer, self._written = begin, answer, written
+        self._needed_from, self._newest = begin.needed_from, begin.newest
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self.positions: dict[str, int] = {}  # of all outputs; the log's is under `LOG`
@@ -68,10 +69,13 @@ class WriterChild:
     def on_commit(self, number: int, places: Sequence[tuple[str, Part]]) -> None:
         """A commit is durable, and its folder synced; these are the plain parts that it names."""
         self._send(NewCommit(number, list(places)))
+        self._newest = number
+        self.keep(self._needed_from)
 
     def keep(self, needed_from: dict[str, int]) -> None:
-        """Retention leaves these streams from these epochs on."""
-        self._send(Needed(needed_from))
+        """The log leaves these streams whole from these epochs on."""
+        self._needed_from = needed_from
+        self._send(Needed(needed_from, self._newest))
 
     def behind(self, epoch: int) -> list[str]:
         """The outputs that do not have everything up to this epoch."""

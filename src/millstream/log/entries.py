@@ -8,7 +8,7 @@ any tool reads the table.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +18,7 @@ from millstream.errors import LogError
 
 ENTRIES = "_delta_log"
 APP_ID = "millstream/log"  # of every entry: its version is the last epoch that the table has
+COMPACTED = "millstream/compacted/"  # before the name of a stream: up to the epoch that is its version, each key is there once
 CHECKSUM = "checksum"
 _UNSEALED = b'"checksum":"00000000"'
 
@@ -80,6 +81,7 @@ class Entry(msgspec.Struct, frozen=True):
     upto: int | None  # the last epoch that the table has; None in what another tool has written
     added: list[Add] = []
     removed: list[str] = []
+    compacted: dict[str, int] = {}  # by stream, up to which epoch
 
 
 _encode = msgspec.json.Encoder().encode
@@ -95,9 +97,19 @@ def version_of(name: str) -> int | None:
     return int(name[:20]) if len(name) == 25 and name.endswith(".json") and name[:20].isdigit() else None
 
 
-def encode_entry(upto: int, *, id: str, now: int, operation: str, added: Sequence[Add] = (), removed: Sequence[RemoveFile] = ()) -> bytes:
+def encode_entry(
+    upto: int,
+    *,
+    id: str,
+    now: int,
+    operation: str,
+    added: Sequence[Add] = (),
+    removed: Sequence[RemoveFile] = (),
+    compacted: Mapping[str, int] | None = None,
+) -> bytes:
     """The content of an entry. `id` tells it from all others; `now` is in milliseconds."""
     lines = [_Line(txn=Transaction(APP_ID, upto))]
+    lines += [_Line(txn=Transaction(f"{COMPACTED}{stream}", epoch)) for stream, epoch in (compacted or {}).items()]
     lines += [_Line(remove=each) for each in removed]
     lines += [_Line(add=each) for each in added]
     return _sealed(lines, id=id, now=now, operation=operation)
@@ -135,6 +147,7 @@ def decode_entry(file: str, version: int, content: bytes) -> Entry:
         raise LogError(damaged(file, "it is cut"))
     added: list[Add] = []
     removed: list[str] = []
+    compacted: dict[str, int] = {}
     info: dict[str, Any] | None = None
     upto = None
     try:
@@ -144,6 +157,8 @@ def decode_entry(file: str, version: int, content: bytes) -> Entry:
                 info = line.commit_info
             elif line.txn is not None and line.txn.app_id == APP_ID:
                 upto = line.txn.version
+            elif line.txn is not None and line.txn.app_id.startswith(COMPACTED):
+                compacted[line.txn.app_id.removeprefix(COMPACTED)] = line.txn.version
             elif line.add is not None:
                 added.append(line.add)
             elif line.remove is not None:
@@ -156,7 +171,7 @@ def decode_entry(file: str, version: int, content: bytes) -> Entry:
             raise LogError(damaged(file, "its checksum is missing"))
     elif seal != _checksum(content.replace(b'"checksum":"%s"' % str(seal).encode(), _UNSEALED, 1)):
         raise LogError(damaged(file, "its checksum does not fit"))
-    return Entry(version, upto, added, removed)
+    return Entry(version, upto, added, removed, compacted)
 
 
 def damaged(file: object, why: str) -> str:

@@ -7,7 +7,7 @@ it must have read `from` in the version right before the one that it makes: so n
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -109,10 +109,14 @@ class History:
         return position_of(self.disk)
 
     def stage(self, stream: str, rows: Rows) -> StagedFile:
-        return self.stage_table(stream, rows.table(), epochs=rows.epochs)
+        return self._stage(stream, rows.table(), rows.epochs)
 
-    def stage_table(self, stream: str, records: pa.Table, *, epochs: tuple[int, int]) -> StagedFile:
-        """Write a file of records that are in the order of their epochs."""
+    def stage_records(self, stream: str, records: pa.Table) -> StagedFile:
+        """The same, of records that are in the table already."""
+        epochs = pc.min_max(records["epoch"]).as_py()
+        return self._stage(stream, records, (epochs["min"], epochs["max"]))
+
+    def _stage(self, stream: str, records: pa.Table, epochs: tuple[int, int]) -> StagedFile:
         day = datetime.fromtimestamp(self._milliseconds() / 1000, UTC).date().isoformat()
         first, last = epochs
         path = f"{day}/{last:012d}-{self._unique()}.parquet"
@@ -149,7 +153,16 @@ class History:
         self.staged.difference_update(file.path for file in staged)
         return At(version + 1, to)
 
-    def replace(self, snapshot: LogSnapshot, added: Sequence[Add], removed: Sequence[str], *, operation: str, data_change: bool) -> bool:
+    def replace(
+        self,
+        snapshot: LogSnapshot,
+        added: Sequence[Add],
+        removed: Sequence[str],
+        *,
+        operation: str,
+        data_change: bool,
+        compacted: Mapping[str, int] | None = None,
+    ) -> bool:
         """Exchange files of the table for others; False if a file to be removed is not there any more. For upkeep."""
         now, id = self._milliseconds(), self._unique()
         self._sync_folders()
@@ -159,9 +172,9 @@ class History:
             files = [snapshot.files[path] for path in removed]
             gone = [RemoveFile(file.path, now, data_change, {"stream": file.stream}, file.size) for file in files]
             # The same epoch as before: a commit of the writer goes on after it, and two upkeeps cannot pass each other.
-            content = encode_entry(snapshot.upto, id=id, now=now, operation=operation, added=added, removed=gone)
+            content = encode_entry(snapshot.upto, id=id, now=now, operation=operation, added=added, removed=gone, compacted=compacted)
             if self._create(snapshot.version + 1, content):
-                snapshot.apply(Entry(snapshot.version + 1, snapshot.upto, [*added], [*removed]))
+                snapshot.apply(Entry(snapshot.version + 1, snapshot.upto, [*added], [*removed], {**(compacted or {})}))
                 self.staged.difference_update(add.path for add in added)
                 return True
             snapshot.advance()
@@ -242,15 +255,15 @@ def parquet(records: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def read_file(disk: Disk, path: str) -> pa.Table:
-    """The records of a file; one that is not whole is refused by name."""
+def read_file(disk: Disk, path: str, *, columns: Sequence[str] | None = None) -> pa.Table:
+    """The records of a file, or some columns of them; one that is not whole is refused by name."""
     with explained(path):
         try:
             content = disk.read(path)
         except FileNotFoundError as error:
             raise MissingFile(f"{path} is missing, and the log names it; restore it from a copy") from error
     try:
-        return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        return pq.read_table(pa.BufferReader(content), columns=columns, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{path} is damaged: {error}; restore it from a copy") from error
 

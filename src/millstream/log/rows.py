@@ -28,6 +28,9 @@ RECORDS = pa.schema(
 )
 
 
+ORDER = [(name, "ascending") for name in ("epoch", "timestamp", "origin", "major", "minor")]  # of the log
+
+
 class RecordsOrigin(msgspec.Struct, frozen=True, array_like=True):
     """What so many records one after the other have in common: the commit that named them, and the head of their ids."""
 

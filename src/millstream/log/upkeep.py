@@ -1,4 +1,4 @@
-"""Keeping the log small, beside the commits: merging, retention, Delta's checkpoints, cleaning, and removal of orphans.
+"""Keeping the log small, beside the commits: merging, retention, compaction, Delta's checkpoints, cleaning, removal of orphans.
 
 Called between two commits of the writer, so each call does a bounded amount. Every entry of it says the epoch that the table
 has, as the writer's do: neither can pass the other unseen (rule 16).
@@ -13,16 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from millstream.errors import LogError
 from millstream.journal.leftovers import sweep_asides
+from millstream.log.compaction import Compaction
 from millstream.log.entries import ENTRIES, version_of
 from millstream.log.folder import sync_folder
-from millstream.log.history import History, StagedFile, read_file
-from millstream.log.rows import ROWS_PER_FILE
+from millstream.log.history import History, read_file
+from millstream.log.keeping import Keeping, Needs, Slot
+from millstream.log.rows import ORDER, ROWS_PER_FILE
 from millstream.log.snapshot import LiveFile, LogSnapshot, checkpoint_path, newest_checkpoint
 from millstream.timestamp import HOUR, SECOND, Duration, Timestamp
 
@@ -36,14 +37,16 @@ FILES_PER_EXPIRY = 1_000  # leave the table in one entry
 KEPT_AFTER_LEAVING = HOUR  # for those who are just reading them
 EXPIRE_EVERY = 10 * SECOND
 FILES = f"{'[0-9]' * 4}-[0-9][0-9]-[0-9][0-9]/*.parquet"  # as `History.stage` calls them
-ORDER = [(name, "ascending") for name in ("epoch", "timestamp", "origin", "major", "minor")]
 
 
 class Upkeep:
     """Maintains the table for the process that writes it."""
 
-    def __init__(self, history: History, root: Path, *, retention: Duration | None) -> None:
-        self._history, self._root, self._retention = history, root, retention
+    def __init__(self, history: History, root: Path, *, retention: Duration | None, streams: Mapping[str, Keeping] | None = None) -> None:
+        """`streams` are those for which something else is asked than `retention`."""
+        self._history, self._root = history, root
+        self._usual, self._streams = Keeping(retention), dict(streams or {})
+        self._compaction = Compaction(history, self._streams)
         self.snapshot = LogSnapshot(history.disk)
         self._checkpointed = max(0, newest_checkpoint(history.disk))
         self._left: deque[tuple[Timestamp, str]] = deque()  # files that no entry names any more, and when they left; oldest first
@@ -51,16 +54,18 @@ class Upkeep:
         self._expired: Timestamp | None = None
         self.kept: frozenset[str] = frozenset()  # streams of which retention leaves old files, for somebody needs them
 
-    def run(self, now: Timestamp, needed_from: Mapping[str, int] | None = None) -> bool:
+    def run(self, now: Timestamp, needs: Needs | None = None) -> bool:
         """Do a bounded part of what is to be done; whether more is to be done at once.
 
-        `needed_from` says, for each stream that somebody may still read from here, the first epoch needed: retention stops there.
+        Retention and compaction stop at what somebody needs; nobody needs anything unless it is said.
         """
         self.snapshot.advance()
-        merged = self._merge(now)
+        needs = needs or Needs(self.snapshot.upto)
         if self._expired is None or now - self._expired >= EXPIRE_EVERY:
-            self._expire(now, needed_from or {})
+            self._expire(now, needs)
             self._expired = now
+        self._leave(self._compaction.run(self.snapshot, now, needs), now)
+        merged = self._merge(now)
         if self.snapshot.version - self._checkpointed >= ENTRIES_PER_CHECKPOINT:
             self._checkpoint()
             self._clean()
@@ -69,23 +74,24 @@ class Upkeep:
             sweep_asides(self._history.disk, [ENTRIES], now=now)
             self._searched = now
         self._delete(now)
-        return merged
+        return merged or self._compaction.is_busy
 
     def _merge(self, now: Timestamp) -> bool:
         """Many small files of one stream become few, and no record changes. What is still small is merged again: the number of
-        live files follows the records, not the entries."""
-        small: dict[str, list[LiveFile]] = {}
+        live files follows the records, not the entries. Those of a slot that is over become one, however few."""
+        small: dict[tuple[str, Slot | None], list[LiveFile]] = {}
         for file in self.snapshot.files.values():
             if file.size < SMALL and file.rows < ROWS_PER_FILE:  # a file with all the rows it may have is whole, however few bytes
-                small.setdefault(file.stream, []).append(file)
-        stream = max(small, key=lambda stream: len(small[stream]), default="")
-        if len(small.get(stream, ())) < FILES_PER_MERGE:
+                small.setdefault((file.stream, self._keeping(file.stream).slot(file, now)), []).append(file)
+        due = {at: files for at, files in small.items() if len(files) >= (2 if at[1] and at[1].is_over(now) else FILES_PER_MERGE)}
+        if not due:
             return False
-        files = _oldest(small[stream])
+        stream, slot = max(due, key=lambda at: len(due[at]))
+        files = _oldest(due[stream, slot])
         # Sorted, so that a reader who goes epoch by epoch holds few of them at once.
         whole = pa.concat_tables([read_file(self._history.disk, file.path) for file in files]).sort_by(ORDER)
         written = int(max(file.modified for file in files)) // 1000  # they grow no younger by being merged: retention goes by it
-        made = [self._stage(stream, whole.slice(start, ROWS_PER_FILE)) for start in range(0, whole.num_rows, ROWS_PER_FILE)]
+        made = [self._history.stage_records(stream, whole.slice(start, ROWS_PER_FILE)) for start in range(0, whole.num_rows, ROWS_PER_FILE)]
         added = [file.added(modified=written, data_change=False) for file in made]
         removed = [file.path for file in files]
         if not self._history.replace(self.snapshot, added, removed, operation="OPTIMIZE", data_change=False):
@@ -94,20 +100,16 @@ class Upkeep:
         self._leave(removed, now)
         return True
 
-    def _stage(self, stream: str, records: pa.Table) -> StagedFile:
-        epochs = pc.min_max(records["epoch"]).as_py()
-        return self._history.stage_table(stream, records, epochs=(epochs["min"], epochs["max"]))
+    def _keeping(self, stream: str) -> Keeping:
+        return self._streams.get(stream, self._usual)
 
-    def _expire(self, now: Timestamp, needed_from: Mapping[str, int]) -> None:
-        """Files that were written longer ago than the retention leave the table, unless somebody needs an epoch in them."""
-        if self._retention is None:
-            return
-        before = now - self._retention
-        old = [file for file in self.snapshot.files.values() if file.modified < before]
-        kept = {file.path: file.stream for file in old if file.stream in needed_from and file.last >= needed_from[file.stream]}
-        self.kept = frozenset(kept.values())
-        old = [file for file in old if file.path not in kept]
-        leaving = [file.path for file in sorted(old, key=lambda file: file.modified)[:FILES_PER_EXPIRY]]
+    def _expire(self, now: Timestamp, needs: Needs) -> None:
+        """Files that were written longer ago than the retention of their stream leave the table, unless somebody needs an epoch in
+        them."""
+        old = [file for file in self.snapshot.files.values() if self._keeping(file.stream).is_over(file, now)]
+        free = [file for file in old if min(file.last, self.snapshot.upto) <= needs.settled(file.stream)]
+        self.kept = frozenset(file.stream for file in old if file.last >= needs.needed_from.get(file.stream, file.last + 1))
+        leaving = [file.path for file in sorted(free, key=lambda file: file.modified)[:FILES_PER_EXPIRY]]
         if leaving and self._history.replace(self.snapshot, [], leaving, operation="DELETE", data_change=True):
             self._leave(leaving, now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.format import Format
+from millstream.log.keeping import Keeping
 from millstream.targets.lacking import Place
 
 
@@ -14,6 +15,7 @@ class LogSettings(msgspec.Struct, frozen=True):
     logged: int  # the commits say that it has everything up to here
     unkept: list[str] = []
     retention: int | None = None  # microseconds
+    streams: dict[str, Keeping] = {}  # those for which something else was asked
 
 
 class OutputSettings(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class BeginWriting(msgspec.Struct, tag=True, frozen=True):
     outputs: list[OutputSettings] = []
     types: bytes = b""  # the value type of each delivered stream, pickled by the driver
     every: int = 1_000_000  # microseconds
+    needed_from: dict[str, int] = {}  # as of that commit
 
 
 class NewCommit(msgspec.Struct, tag=True, frozen=True):
@@ -66,9 +69,10 @@ class TailAnswer(msgspec.Struct, tag=True, frozen=True):
 
 
 class Needed(msgspec.Struct, tag=True, frozen=True):
-    """Retention leaves these streams from these epochs on."""
+    """The log leaves these streams whole from these epochs on, and all streams after this commit."""
 
     needed_from: dict[str, int]
+    known: int
 
 
 class Flush(msgspec.Struct, tag=True, frozen=True):

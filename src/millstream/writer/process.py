@@ -19,6 +19,7 @@ from millstream.journal.segments import SegmentReader
 from millstream.log.checks import check_position
 from millstream.log.folder import Folder
 from millstream.log.history import History
+from millstream.log.keeping import Needs
 from millstream.log.upkeep import Upkeep
 from millstream.mill.channel import Channel, Closed
 from millstream.targets.belonging import claim, destination, keep_destination
@@ -73,8 +74,8 @@ class WriterProcess:
             begun[settings.name] = Begun(output.streams, output.position(), output.open_until(), every=every)
             _check(settings.name, settings.path, begun[settings.name].position, settings.delivered, begin.newest)
         retention = None if begin.log.retention is None else Duration(begin.log.retention)
-        self._upkeep = Upkeep(history, folder / "log", retention=retention)
-        self._needed_from: dict[str, int] = {}
+        self._upkeep = Upkeep(history, folder / "log", retention=retention, streams=begin.log.streams)
+        self._needs = Needs(begin.newest, begin.needed_from)
         self._upkeep_busy = threading.Event()
         self._upkeep_at, self._written = time.monotonic() + UPKEEP_EVERY, False
         self._sweep_at = time.monotonic()
@@ -119,8 +120,8 @@ class WriterProcess:
                 return machine.on_commit(number, places, at)
             case said.TailAnswer(output, history, upto, epochs):
                 return machine.on_tail(output, Tail(history, upto, [Epoch(each.number, each.places) for each in epochs]), at)
-            case said.Needed(needed_from):
-                self._needed_from = needed_from
+            case said.Needed(needed_from, known):
+                self._needs = Needs(known, needed_from)
             case said.Flush(upto):
                 return machine.on_flush(upto, at)
             case said.StopWriting(number):
@@ -169,7 +170,7 @@ class WriterProcess:
         def run() -> None:
             try:
                 before = self._upkeep.kept
-                if self._upkeep.run(self._clock(), self._needed_from):
+                if self._upkeep.run(self._clock(), self._needs):
                     self._written = True  # more is to be done soon
                 for stream in self._upkeep.kept - before:
                     self._events.put(said.RetentionPutOff(stream))  # by the thread that speaks with the driver
