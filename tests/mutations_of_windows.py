@@ -12,6 +12,7 @@ STATE = "tests/operators/test_window_state.py"
 SPANS = "tests/operators/test_window_spans.py"
 ROLLING = "tests/operators/test_window_rolling.py"
 COMPARE = "tests/operators/test_window_compare.py"
+ERRORS = "tests/operators/test_window_errors.py"
 SKETCHES = "tests/operators/test_sketches.py"
 
 WINDOWS = [
@@ -21,6 +22,14 @@ WINDOWS = [
         "aggregate/exact.py",
         "        if low:\n            parts[kept] = low\n            kept += 1\n",
         "",
+        AGGREGATES,
+    ),
+    Mutant("text is a number", "aggregate/exact.py", "if number.__class__ is not float and", "if False and", AGGREGATES),
+    Mutant(
+        "a decimal that is no number is added",
+        "aggregate/numbers.py",
+        "leave the type out to add floats\")\n        exact.check_finite(found)\n",
+        "leave the type out to add floats\")\n",
         AGGREGATES,
     ),
     Mutant("forget what rounding leaves over in a square", "aggregate/exact.py", "    if rest:\n", "    if False:\n", AGGREGATES),
@@ -103,8 +112,81 @@ WINDOWS = [
         "any aggregate may read what another kept", "window/kept.py", "        if state.mark != self.mark:\n", "        if False:\n", STATE
     ),
     Mutant("keep what cannot be read back", "window/kept.py", "        if self._checks:\n", "        if False:\n", STATE),
+    Mutant(
+        "a record in no window is dropped silently",
+        "window/window.py",
+        "if not counted or not all(counted):",
+        "if not all(counted):",
+        WINDOW,
+    ),
+    # Windows that cannot be told.
+    Mutant(
+        "one that cannot be told undoes the others",
+        "window/window.py",
+        "        except Exception:\n            self.state.untold",
+        "        except ArithmeticError:\n            self.state.untold",
+        ERRORS,
+    ),
+    Mutant(
+        "one that cannot be told is dropped silently",
+        "window/window.py",
+        "            self._wait_for_untold()\n\n    def _produce",
+        "            self.state.untold = []\n\n    def _produce",
+        ERRORS,
+    ),
+    Mutant(
+        "of several that cannot be told one is named",
+        "window/window.py",
+        "        self.cancel_timer(SKIP)\n        if self.state.untold:\n",
+        "        self.cancel_timer(SKIP)\n        self.state.untold = []\n        if self.state.untold:\n",
+        ERRORS,
+    ),
+    Mutant("what cannot be told is skipped before it is tried by itself", "window/kept.py", 'SKIP = "tell no more"', 'SKIP = "skip"', ERRORS),
+    Mutant(
+        "a row that cannot be told undoes the others",
+        "window/table.py",
+        "        except Exception:\n            self.state.untold",
+        "        except ArithmeticError:\n            self.state.untold",
+        ERRORS,
+    ),
+    Mutant(
+        "a row that cannot be told is tried for ever",
+        "window/table.py",
+        "        if timer.tag == SKIP:\n            row.changed = False\n",
+        "        if timer.tag == SKIP:\n            pass\n",
+        ERRORS,
+    ),
     # Tables.
-    Mutant("a correction carries the time of its window", "window/table.py", "max(row.at, self.low_watermark, key=int)", "row.at", TABLE),
+    Mutant("a correction carries the time of its window", "window/table.py", "max(row.at, at, low_watermark, key=int)", "row.at", TABLE),
+    Mutant(
+        "a correction is dated before its record",
+        "window/table.py",
+        "max(row.at, at, low_watermark, key=int)",
+        "max(row.at, low_watermark, key=int)",
+        SPLITS,
+    ),
+    Mutant(
+        "a session begins again where one was forgotten",
+        "window/table.py",
+        "if not any(pane.start <= span.start for pane in near) and",
+        "if not near and",
+        SPLITS,
+    ),
+    Mutant(
+        "a session takes nothing whose own span is over",
+        "window/table.py",
+        "if not any(pane.start <= span.start for pane in near) and",
+        "if",
+        f"{TABLE} {SPLITS}",
+    ),
+    Mutant("two rows may begin at one time", "window/table.py", "            if row.start in taken:\n", "            if False:\n", TABLE),
+    Mutant(
+        "wait anew for each of many windows",
+        "window/table.py",
+        "        over = bisect_right(rows, self.low_watermark, key=_end)\n        ends",
+        "        over = sum(1 for row in rows if row.end <= self.low_watermark)\n        for row in rows:\n            _end(row)\n        ends",
+        TABLE,
+    ),
     Mutant(
         "changes of a row go back in time",
         "window/table.py",
@@ -112,9 +194,10 @@ WINDOWS = [
         "        row.at = at\n",
         f"{TABLE} {SPLITS}",
     ),
-    Mutant("an absorbed session leaves its row", "window/table.py", "                corrected |= self._delete(other)\n", "", TABLE),
+    Mutant("an absorbed session leaves its row", "window/table.py", "                corrected |= self._delete(other, at)\n", "", TABLE),
     Mutant("an absorbed session waits to be told", "window/table.py", "        if corrected or row.end", "        if row.end", TABLE),
-    Mutant("tell what has not changed", "window/table.py", "        if before != after:\n", "        if True:\n", TABLE),
+    Mutant("tell what has not changed", "window/table.py", "(before != after and encode(before) != encode(after))", "True", TABLE),
+    Mutant("tell what comes back as plain types", "window/table.py", " and encode(before) != encode(after))", ")", TABLE),
     Mutant("correct for ever", "window/table.py", "row.end + self.correct > low_watermark]", "True]", f"{TABLE} {STATE}"),
     Mutant("what was told changes with what comes", "window/table.py", "copy.deepcopy(value)", "value", TABLE),
     Mutant(
@@ -142,6 +225,13 @@ WINDOWS = [
         "window/compare.py",
         "if not one.told and one.at < self.low_watermark:",
         "if not one.told:",
+        COMPARE,
+    ),
+    Mutant(
+        "a late window is compared with what is left",
+        "window/compare.py",
+        "if record.timestamp < self.low_watermark:",
+        "if False:",
         COMPARE,
     ),
     Mutant("windows of another key are earlier ones", "window/compare.py", "other.window.key == window.key and ", "", COMPARE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import statistics
@@ -12,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import numpy
 import pytest
 
 import millstream as ms
@@ -173,6 +175,49 @@ def test_what_is_not_finite_is_an_error_of_its_record(name: str, value: float) -
         of.add(so_far, records(value)[0])
 
 
+@pytest.mark.parametrize("text", ["12", "1_0", b"3", "nan"])
+@pytest.mark.parametrize("name", ["sum", "mean", "stddev"])
+def test_text_is_no_number_though_it_may_be_of_digits(name: str, text: Any) -> None:
+    of = PLAIN[name][0]
+    with pytest.raises(TypeError, match="is not a number; give one, such as"):
+        of.add(of.zero(), records(text)[0])
+
+
+@pytest.mark.parametrize("value", [3, True, Decimal("0.5"), Fraction(1, 4), numpy.float32(1.5), numpy.int64(7)])
+def test_numbers_of_any_kind_are_added(value: Any) -> None:
+    of = aggregate.sum(number)
+    assert of.result(of.add(of.zero(), records(value)[0]), SPAN) == float(value)
+
+
+@pytest.mark.parametrize("value", ["NaN", "sNaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("make", [aggregate.sum, aggregate.min, aggregate.max])
+def test_a_decimal_that_is_not_finite_is_an_error_of_its_record(make: Any, value: str) -> None:
+    of = make(lambda r: Decimal(r.name), Decimal)
+    so_far = of.zero()
+    with pytest.raises(ValueError, match="not a finite number"):
+        so_far = of.add(so_far, ms.Record("k", Reading(name=value), ms.Timestamp(1)))
+    so_far = of.add(so_far, ms.Record("k", Reading(name="1e400"), ms.Timestamp(2)))
+    assert of.result(so_far, SPAN) == Decimal("1e400")
+
+
+def both(count: int, total: float) -> Both:
+    return Both(count, total)
+
+
+class Maker:
+    def __call__(self, count: int, total: float) -> Both:
+        return Both(count, total)
+
+    @classmethod
+    def made(cls, count: int, total: float) -> Both:
+        return Both(count, total)
+
+
+@pytest.mark.parametrize("make", [Both, both, Maker(), Maker.made, functools.partial(both), functools.partial(functools.partial(both))])
+def test_what_is_combined_is_of_the_type_that_is_annotated(make: Any) -> None:
+    assert aggregate.combine(make, aggregate.count(), aggregate.sum(number)).returned(Reading) is Both
+
+
 def test_of_the_same_time_the_first_that_came_is_first_and_the_last_last() -> None:
     at = ms.Timestamp(5)
     one, other = ms.Record("k", Reading(name="one"), at), ms.Record("k", Reading(name="other"), at)
@@ -254,6 +299,8 @@ def test_the_types_are_found() -> None:
         (lambda: aggregate.combine(Both, aggregate.count, aggregate.count()), "is a function that makes one: call it"),  # type: ignore[call-overload]
         (lambda: aggregate.combine(Both, aggregate.count(), aggregate.count(), aggregate.count()), "cannot be called with"),  # type: ignore[call-overload]
         (lambda: aggregate.combine(3, aggregate.count(), aggregate.count()), "give a class or a function"),  # type: ignore[call-overload]
+        (lambda: aggregate.combine(lambda a, b: (a, b), aggregate.count(), aggregate.count()), "nobody says what it returns.*give a class"),
+        (lambda: aggregate.combine(divmod, aggregate.count(), aggregate.count()), r"combine\(divmod, \.\.\.\): nobody says"),
     ],
 )
 def test_what_cannot_be_right_is_refused_while_building(make: Callable[[], object], why: str) -> None:

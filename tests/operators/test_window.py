@@ -173,6 +173,22 @@ def test_windows_of_ones_own() -> None:
     assert [order.at for order in values(driver, window.late)] == [1]
 
 
+def test_windows_of_ones_own_that_say_nothing_leave_a_record_late() -> None:
+    class Afternoons:
+        merges = False
+
+        def spans(self, moment: ms.Timestamp, /) -> list[aggregate.Span]:
+            return [aggregate.Span(at(0), at(43_200))] if moment >= at(0) else []
+
+    window = Window(Order, Afternoons(), aggregate.count())
+    topology, orders = shop(window)
+    driver = Driver(topology, ship=False)
+    driver.send(orders, Order("ann", 1, 0), Order("ann", 1, -1))
+    driver.finish()
+    assert [order.at for order in values(driver, window.late)] == [-1]
+    assert [one.value for one in values(driver, window.results)] == [1]
+
+
 def test_an_error_sets_a_record_aside_and_leaves_the_window_as_it_was() -> None:
     window = Window(Order, Tumbling(ms.MINUTE), aggregate.sum(lambda order: 1 / order.price))
     topology = ms.Topology("shop")

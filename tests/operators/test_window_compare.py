@@ -77,6 +77,30 @@ def test_windows_that_come_in_another_order_find_each_other() -> None:
     assert found[2:] == [("ann", 2, 1), ("cis", 7, None), ("ann", 3, 2)]
 
 
+def test_a_window_that_comes_late_is_told_to_be_and_beside_none() -> None:
+    compared = Compare(int, back=ms.MINUTE)
+    topology, _ = shop()
+    windows = topology.inject(
+        "windows",
+        ms.values([], Windowed[int]),
+        key=lambda window: "all",
+        timestamp=lambda window: window.end - ms.MICROSECOND,
+        low_watermark=ms.BoundedDisorder(ms.MINUTE),
+    )
+    topology.compute("compared", compared).reads(windows)
+    watch(topology, [compared.compared])
+    driver = Driver(topology)
+    first, late, third = (Windowed("ann", at(start), at(start + 60), value) for value, start in enumerate((0, 60, 120)))
+    driver.send(windows, first, third)
+    driver.advance(low_watermark=at(180) - ms.MICROSECOND)
+    driver.send(windows, late)
+    driver.finish()
+    assert [(one.value, one.earlier) for one in values(driver, compared.compared)] == [(0, None), (2, None)]
+    assert values(driver, compared.late) == [late]
+    assert late_of(driver, [compared.compared]) == [0]
+    assert driver.keys(compared) == 0
+
+
 def test_a_long_stream_keeps_what_is_within_reach() -> None:
     topology, orders, compared = compared_shop(5 * ms.MINUTE)
     driver, most = Driver(topology, ship=False), 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ import millstream as ms
 from millstream import aggregate
 from millstream.testing import Driver
 from millstream.window import Every, Hopping, Session, Tumbling, Windowed, WindowTable
-from tests.operators.shop import Order, at, shop, values
+from tests.invariants import changes_join_up, changes_never_go_back
+from tests.operators.shop import Order, at, late_of, shop, values, watch
 
 EARLY = Every(10 * ms.SECOND, clock=ms.Clock.LOW_WATERMARK)
 
@@ -146,6 +149,150 @@ def test_a_closed_session_that_opens_again_is_corrected_at_once() -> None:
     assert steps(driver, table)[2:] == [(80, 2, 3)]
     driver.finish()
     assert driver.keys(table) == 0
+
+
+def test_a_session_does_not_begin_again_where_one_was_forgotten() -> None:
+    table = WindowTable(Order, Session(4 * ms.SECOND), aggregate.count(), correct=7 * ms.SECOND)
+    topology, orders = shop(table)
+    driver = Driver(topology)
+    driver.send(orders, Order("ann", 1, 9), Order("ann", 1, 10))
+    driver.advance(low_watermark=at(21))  # the session of 9 to 14 is forgotten
+    driver.send(orders, Order("ann", 1, 11))  # its own span can still be corrected
+    driver.send(orders, Order("ann", 1, 9))  # would begin it earlier, where a row stands that nobody knows any more
+    driver.send(orders, Order("ann", 1, 10), Order("ann", 1, 12))  # the first is too late for the same reason, the second inside
+    driver.finish()
+    changes_join_up(driver.read(table.changes))
+    assert [(one.after.start, one.after.end, one.after.value) for one in values(driver, table.changes)] == [
+        (at(9), at(14), 2),
+        (at(11), at(15), 1),
+        (at(11), at(16), 2),
+    ]
+    assert [order.at for order in values(driver, table.late)] == [9, 10]
+    assert driver.keys(table) == 0
+
+
+def test_a_record_inside_a_session_that_is_kept_counts_however_late_it_is() -> None:
+    table = WindowTable(Order, Session(30 * ms.SECOND), aggregate.count(), correct=0 * ms.SECOND)
+    topology, orders = shop(table)
+    driver = Driver(topology)
+    driver.send(orders, *(Order("ann", 1, second) for second in range(0, 200, 20)))
+    driver.advance(low_watermark=at(180))
+    driver.send(orders, Order("ann", 1, 5), Order("ann", 1, -5))
+    driver.finish()
+    assert steps(driver, table) == [(210, None, 11)]
+    assert [order.at for order in values(driver, table.late)] == [-5]
+
+
+def test_what_a_record_changes_is_not_dated_before_it() -> None:
+    """Those who read the table may learn in the same epoch that all older ones have come."""
+    table = WindowTable(Order, Session(4 * ms.SECOND), aggregate.count(), correct=ms.MINUTE, early=Every(ms.SECOND))
+    topology, orders = shop(table)
+    watch(topology, [table.changes])
+    driver = Driver(topology, now=at(0), ship=False)
+    driver.send(orders, Order("ann", 1, 4), Order("ann", 1, 10))
+    driver.advance(now=at(1), low_watermark=at(4))
+    assert steps(driver, table) == [(4, None, 1), (10, None, 1)]
+    with driver.together():
+        driver.send(orders, Order("ann", 1, 7))
+        driver.advance(low_watermark=at(15))
+    driver.finish()
+    assert steps(driver, table)[2:] == [(10, 1, None), (7, 1, 3)]
+    assert late_of(driver, [table.changes]) == [0]
+    changes_never_go_back(driver.read(table.changes))
+
+
+def test_many_hops_cost_as_much_each_as_few() -> None:
+    """In steps of Python, not in seconds."""
+
+    def work(hops: int) -> float:
+        table = WindowTable(Order, Hopping(hops * ms.SECOND, every=ms.SECOND), aggregate.count(), correct=ms.MINUTE)
+        topology, orders = shop(table)
+        driver, calls = Driver(topology, ship=False), 0
+
+        def count(*_: Any) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            driver.send(orders, Order("ann", 1, 0), Order("ann", 1, 5))
+        finally:
+            sys.setprofile(None)
+        assert len(driver.state(table, "ann").rows) == hops + 5
+        return calls / hops
+
+    assert work(800) < 2 * work(100)
+
+
+def test_windows_of_ones_own_that_say_nothing_leave_a_record_late() -> None:
+    table = WindowTable(Order, Mornings(), aggregate.count(), correct=ms.MINUTE)
+    topology, orders = shop(table)
+    driver = Driver(topology, ship=False)
+    driver.send(orders, Order("ann", 1, 0), Order("ann", 1, -1))
+    driver.finish()
+    assert [order.at for order in values(driver, table.late)] == [0]
+    assert [one.after.value for one in values(driver, table.changes)] == [1]
+
+
+class Mornings:
+    """Up to noon, and nothing after it."""
+
+    merges = False
+
+    def spans(self, moment: ms.Timestamp, /) -> list[aggregate.Span]:
+        return [aggregate.Span(at(-43_200), at(0))] if moment < at(0) else []
+
+
+class HoursAndDays:
+    merges = False
+
+    def spans(self, moment: ms.Timestamp, /) -> list[aggregate.Span]:
+        starts = [(ms.floor(moment, size), size) for size in (ms.HOUR, ms.DAY)]
+        return [aggregate.Span(start, start + size) for start, size in starts]
+
+
+def test_two_rows_that_begin_at_one_time_are_refused() -> None:
+    table = WindowTable(Order, HoursAndDays(), aggregate.count(), correct=ms.MINUTE)
+    topology, orders = shop(table)
+    driver = Driver(topology, ship=False)
+    driver.send(orders, Order("ann", 1, 5000))
+    with pytest.raises(ms.RecordError, match=r"two windows begin at 2024-05-01T00:00:00Z.*let them begin at different times"):
+        driver.send(orders, Order("ann", 1, -43_200))
+
+
+@dataclass(frozen=True)
+class Best:
+    price: float
+    orders: int
+
+
+class Untyped(aggregate.Aggregate):  # type: ignore[type-arg]
+    """Nobody says what it returns, so what was told comes back as plain types."""
+
+    def zero(self) -> Any:
+        return [0.0, 0]
+
+    def add(self, so_far: Any, record: ms.Record[Any], /) -> Any:
+        return [max(so_far[0], record.value.price), 1]
+
+    def merge(self, one: Any, other: Any, /) -> Any:
+        return [max(one[0], other[0]), 1]
+
+    def result(self, so_far: Any, span: aggregate.Span, /) -> Any:
+        return Best(*so_far)
+
+
+def test_a_value_of_a_type_that_nobody_says_is_told_once_if_it_stays() -> None:
+    table = WindowTable(Order, Tumbling(ms.MINUTE), Untyped(), correct=ms.HOUR, early=EARLY)
+    topology, orders = shop(table)
+    driver = Driver(topology, ship=False)
+    driver.send(orders, Order("ann", 9, 1))
+    driver.advance(low_watermark=at(10))
+    driver.send(orders, Order("ann", 3, 11))
+    driver.advance(low_watermark=at(20))
+    driver.send(orders, Order("ann", 11, 21))
+    driver.finish()
+    assert [before and before["price"] for _, before, _ in steps(driver, table)] == [None, 9.0]
 
 
 def test_a_late_record_corrects_every_hopping_window_that_it_is_in() -> None:

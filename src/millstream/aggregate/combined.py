@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +41,7 @@ class Combined(Aggregate[Any, tuple[Any, ...], Any]):
         return tuple[tuple(part.kept(value) for part in self.parts)]  # type: ignore[misc]
 
     def returned(self, value: Any) -> Any:
-        return _made_by(self.make)
+        return made_by(self.make)
 
 
 class ReversibleCombined(Combined, Reversible[Any, tuple[Any, ...], Any]):
@@ -54,11 +56,14 @@ def combined(make: Callable[..., Any], parts: tuple[Aggregate[Any, Any, Any], ..
     return kind(make, tuple(map(alive, parts)))
 
 
-def _made_by(make: Any) -> Any:
-    """The type of what a class or an annotated function makes; Any if nobody says."""
+def made_by(make: Any) -> Any:
+    """The type of what a class or an annotated function makes; None if nobody says."""
     if isinstance(make, type) or typing.get_origin(make) is not None:
         return make
+    while isinstance(make, functools.partial):
+        make = make.func
+    called = make if isinstance(make, types.FunctionType | types.MethodType) else type(make).__call__
     try:
-        return typing.get_type_hints(make).get("return", Any)
+        return typing.get_type_hints(called).get("return")
     except (NameError, TypeError):
-        return Any
+        return None

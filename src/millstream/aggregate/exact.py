@@ -7,18 +7,28 @@ than six of them; never more than 40.
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 
 MOST = 1e150  # beyond, a square overflows
 _SPLITTER = 134217729.0  # 2**27 + 1
 
 
 def finite(number: float) -> float:
-    """A number as a float; refuses what would spoil a sum for good, and has no place in JSON."""
+    """A number as a float; refuses what would spoil a sum for good, and has no place in JSON; and text, though it may be of digits."""
+    if number.__class__ is not float and not isinstance(number, Real | Decimal):
+        raise TypeError(f"{number!r} is not a number; give one, such as float(...) makes of text")
     found = float(number)
     if not math.isfinite(found):
         raise ValueError(f"{number!r} is not a finite number; leave it out, or give another in its place")
     return found
+
+
+def check_finite(number: object) -> None:
+    """Refuse a float or a decimal that is no finite number; all else is finite, or compares as it likes."""
+    if isinstance(number, float | Decimal) and not (number.is_finite() if isinstance(number, Decimal) else math.isfinite(number)):
+        raise ValueError(f"{number!r} is not a finite number; leave it out, or give another in its place")
 
 
 def add(parts: list[float], number: float) -> None:

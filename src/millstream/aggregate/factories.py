@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from millstream import arguments
-from millstream.aggregate.combined import combined
+from millstream.aggregate.combined import combined, made_by
 from millstream.aggregate.numbers import Comparable, Count, Extreme, FloatSum, FromMoments, N, Rate, WholeSum
 from millstream.aggregate.protocol import Aggregate, Reversible, is_aggregate
 from millstream.aggregate.values import Collect, Outermost
@@ -41,8 +41,9 @@ def sum(of: Callable[[V], N], kind: type[N], /) -> Reversible[V, Any, N]: ...
 def sum(of: Callable[[V], Any], kind: type[Any] = float, /) -> Reversible[V, Any, Any]:
     """The sum; 0 of nothing. Floats are added without rounding on the way, so their sum depends on no order, and is rounded once.
 
-    `sum(lambda order: order.cents, int)` is of whole numbers and is one itself; `Decimal` likewise. What is neither finite nor a
-    number is an error of its record. A whole number of more than 64 bits has no place in a table: it is refused when it is told.
+    `sum(lambda order: order.cents, int)` is of whole numbers and is one itself; `Decimal` likewise. What is not a number, or not
+    a finite one, is an error of its record. No table holds a whole number of more than 64 bits, sign included: a sum beyond
+    that is an error of its window when it is told, and one beyond 64 bits without a sign of the record that makes it.
     """
     _is_function("sum", of)
     if kind is float:
@@ -155,8 +156,8 @@ def combine(
 def combine(make: Callable[..., Any], /, *parts: Aggregate[Any, Any, Any]) -> Aggregate[Any, Any, Any]:
     """Several at once: `combine(Sales, count(), sum(lambda order: order.price))` gives `Sales(count, sum)`.
 
-    `make` is a class, or a function that is annotated with what it returns. Results are given by position. There is a value
-    of nothing if each part has one.
+    `make` is a class, or a function that is annotated with what it returns: by that type the value is read back. Results are
+    given by position. There is a value of nothing if each part has one.
     """
     if not callable(make):
         raise TopologyError(f"combine({make!r}, ...): give a class or a function that makes one value of the results")
@@ -165,6 +166,11 @@ def combine(make: Callable[..., Any], /, *parts: Aggregate[Any, Any, Any]) -> Ag
     for part in parts:
         is_aggregate("combine", part)
     arguments.function("combine: make", make, *(part.name for part in parts))
+    if made_by(make) is None:
+        raise TopologyError(
+            f"combine({getattr(make, '__qualname__', repr(make))}, ...): nobody says what it returns, so values would come back as plain "
+            f"types; give a class, or a function that is annotated with what it returns"
+        )
     return combined(make, parts)
 
 

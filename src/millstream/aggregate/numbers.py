@@ -89,6 +89,7 @@ class WholeSum(Reversible[V_contra, N, N], Generic[V_contra, N]):
         found = self.of(record.value)
         if not isinstance(found, self.kind):
             raise TypeError(f"{found!r} is not an {self.kind.__name__}, which this sum is of; leave the type out to add floats")
+        exact.check_finite(found)
         return found
 
     def merge(self, one: N, other: N, /) -> N:
@@ -197,8 +198,7 @@ class Extreme(Aggregate[V_contra, list[C], C], Generic[V_contra, C]):
         found = self.of(record.value)
         if not isinstance(found, self.takes):
             raise TypeError(f"{found!r} is no {self.kind.__name__}; name the type of what is compared, as in {self.what}(..., str)")
-        if isinstance(found, float):
-            exact.finite(found)
+        exact.check_finite(found)
         return self._better(so_far, found)
 
     @property

@@ -50,9 +50,13 @@ class Compare(Computation[ComparableWindows[R]], Generic[R]):
     `R` is the type of the windows' values. A window is told with its own timestamp, once the low watermark is past that, so
     that the earlier one is there whatever the order in which they came. It is kept for `back` after its end. Of several
     windows of a key with the same start, the last that came counts as the earlier one.
+
+    `late` has the windows that came after that: those which they would stand beside may be told already, or forgotten. They
+    are beside none.
     """
 
     compared: Output[Compared[R]]
+    late: Output[Windowed[R]]
 
     def __init__(self, of: type[R], *, back: Duration) -> None:
         arguments.value_type("Compare", of)
@@ -62,6 +66,9 @@ class Compare(Computation[ComparableWindows[R]], Generic[R]):
         return {"R": self.of}
 
     def process_record(self, record: Record[Windowed[R]]) -> None:
+        if record.timestamp < self.low_watermark:
+            self.late.produce(record.value, timestamp=record.timestamp)
+            return
         self.state.windows.append(ComparableWindow(record.value, record.timestamp))
         self._wait()
 

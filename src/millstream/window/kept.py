@@ -17,7 +17,7 @@ from millstream.aggregate.protocol import Aggregate, Span, is_aggregate
 from millstream.computation import Computation
 from millstream.errors import TopologyError
 from millstream.stream import Output
-from millstream.timestamp import Timestamp
+from millstream.timestamp import Timestamp, describe
 from millstream.window.spans import Days, Hopping, Tumbling, Windows, check_windows
 
 A = TypeVar("A")
@@ -27,6 +27,7 @@ V = TypeVar("V")
 FORMAT = 1
 NEVER = Timestamp(0)
 SESSION = 0  # in place of a number of hops
+SKIP = "tell no more"  # comes after the timer of `retry_tag` at the same time: timers of one time are called by their tags
 CHECK_THEMSELVES = (Count, Rate, FloatSum, WholeSum, FromMoments, Extreme)  # what these keep can always be read back
 
 
@@ -143,6 +144,11 @@ class Windowing(Aggregating[V, R], Generic[V, R]):
         for part in parts:
             so_far = self.aggregate.merge(so_far, part)
         return so_far
+
+
+def retry_tag(window: Span) -> str:
+    """The timer of a window that could not be told, so that its dead letter says which."""
+    return f"tell {describe(window.start)}"
 
 
 def _checks_itself(aggregate: Aggregate[Any, Any, Any]) -> bool:

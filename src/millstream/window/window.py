@@ -14,7 +14,7 @@ from millstream.errors import TopologyError
 from millstream.record import Clock, Record, Timer
 from millstream.stream import Output
 from millstream.timestamp import END_OF_TIME, Duration, Timestamp
-from millstream.window.kept import FORMAT, NEVER, SESSION, Pane, Windowing
+from millstream.window.kept import FORMAT, NEVER, SESSION, SKIP, Pane, Windowing, retry_tag
 from millstream.window.spans import LAST_INSTANT, Tumbling, Windowed, Windows
 
 A = TypeVar("A")
@@ -31,6 +31,7 @@ class OpenWindows(msgspec.Struct, Generic[A], array_like=True):
     mark: int
     panes: list[Pane[A]]  # by their ends
     told: list[Span]  # those that patience closed, until the low watermark has passed them: they must not be told again
+    untold: list[Pane[A]] = []  # what belongs to windows that could not be told; nothing of it is left when a turn ends
 
 
 class Window(Windowing[V, R], Generic[V, R]):
@@ -45,6 +46,9 @@ class Window(Windowing[V, R], Generic[V, R]):
     `fill`: spans without records are told too, up to that long after the end of the last one with records; for tumbling windows.
     `patience`: a span to which nothing has come for so long on the wall clock is told all the same, though the low watermark
     has not reached its end. What comes to it later goes to `late`.
+
+    A window whose result cannot be told is an error of its own: with `errors=ms.Errors.DEAD_LETTER` it becomes one dead letter
+    and is forgotten, and all others go on.
     """
 
     results: Output[Windowed[R]]
@@ -94,7 +98,7 @@ class Window(Windowing[V, R], Generic[V, R]):
                         return
                     break
         counted = [self._take(span, record) for span in self.panes.spans(at)]
-        if not all(counted):
+        if not counted or not all(counted):
             self.late.produce(record.value, timestamp=at)
 
     def _is_whole(self, pane: Pane[Any]) -> bool:
@@ -160,8 +164,10 @@ class Window(Windowing[V, R], Generic[V, R]):
     def process_timer(self, timer: Timer) -> None:
         if timer.tag == "patience":
             self._lose_patience()
-        else:
+        elif timer.tag == "close":
             self._close(since=timer.at)
+        else:
+            self._tell_by_itself(skip=timer.tag == SKIP)
         self._wait()
 
     def _close(self, since: Timestamp) -> None:
@@ -170,12 +176,12 @@ class Window(Windowing[V, R], Generic[V, R]):
         panes = state.panes
         while panes and panes[0].end <= low_watermark and panes[0].hops <= 1:
             pane = panes.pop(0)
-            self._tell(Span(pane.start, pane.end), pane.so_far)
+            self._tell(Span(pane.start, pane.end), [pane])
             if self.fill is not None:
                 self._fill(pane, self.fill)
         if panes and panes[0].end <= low_watermark:
             for window in self._windows(since, low_watermark):
-                self._tell(window, self.merged(state.panes, window))
+                self._tell(window, panes)
             state.panes = [pane for pane in panes if pane.last_end() > low_watermark]
         state.told = [window for window in state.told if window.end > low_watermark]
 
@@ -192,7 +198,7 @@ class Window(Windowing[V, R], Generic[V, R]):
         for window in self._windows(self.low_watermark + LAST_INSTANT, END_OF_TIME):
             heard = max((pane.heard for pane in state.panes if pane.is_in(window)), key=int)
             if heard + self.patience <= self.now:
-                self._tell(window, self.merged(state.panes, window))
+                self._tell(window, state.panes)
                 state.told.append(window)
             else:
                 waiting = min(waiting, heard + self.patience, key=int)
@@ -214,9 +220,38 @@ class Window(Windowing[V, R], Generic[V, R]):
     def _unless_told(self, pane: Pane[Any]) -> list[Span]:
         return [window for window in pane.windows(self.low_watermark + LAST_INSTANT, END_OF_TIME) if window not in self.state.told]
 
-    def _tell(self, window: Span, so_far: Any) -> None:
-        value = self.aggregate.result(so_far, window)
+    def _tell(self, window: Span, panes: list[Pane[Any]]) -> None:
+        """Tell a window, made of those of the panes that are in it. One that cannot be told must not undo the others that are
+        told in the same call: it is set aside, and tried once more in a call of its own, which fails by itself."""
+        try:
+            self._produce(window, panes)
+        except Exception:
+            self.state.untold += [Pane(window.start, window.end, pane.so_far) for pane in panes if pane.is_in(window)]
+            self._wait_for_untold()
+
+    def _produce(self, window: Span, panes: list[Pane[Any]]) -> None:
+        value = self.aggregate.result(panes[0].so_far if len(panes) == 1 else self.merged(panes, window), window)
         self.results.produce(Windowed(self.key, window.start, window.end, value), timestamp=window.end - LAST_INSTANT)
+
+    def _tell_by_itself(self, *, skip: bool) -> None:
+        """The first window that could not be told: once more, or, where that has failed and was undone, no more."""
+        untold = self.state.untold
+        window = Span(untold[0].start, untold[0].end)
+        if not skip:
+            self._produce(window, [pane for pane in untold if pane.is_in(window)])
+        self.state.untold = [pane for pane in untold if not pane.is_in(window)]
+        self.cancel_timer(SKIP)
+        if self.state.untold:
+            self._wait_for_untold()
+
+    def _wait_for_untold(self) -> None:
+        first = self.state.untold[0]
+        window, hold = Span(first.start, first.end), first.end - LAST_INSTANT
+        for tag in (retry_tag(window), SKIP):
+            if window.end <= self.low_watermark:
+                self.set_timer(tag, at=window.end, hold=hold)
+            else:
+                self.set_timer(tag, at=self.now, hold=hold, clock=Clock.WALL)
 
     def _wait(self) -> None:
         """Be called when the next window ends; what it tells lies just before."""
