@@ -81,7 +81,7 @@ MAY_IMPORT = {
     "window": {"aggregate", "public"},
     "writer": {"targets", "log", "mill", "journal", "core", "public"},
     "spark": {"writer", "targets", "sources", "log", "mill", "journal", "shipping", "core", "public"},
-    "dashboard": {"log", "journal", "core", "public"},
+    "dashboard": {"log", "mill", "journal", "core", "public"},
     "command": {"clients", "dashboard", "spark", "log", "public", "zeitgeist"},
     "testing": {"sources", "mill", "shipping", "core", "public"},
     "zeitgeist": {"public"},

@@ -79,6 +79,26 @@ def read(
 
 
 @app.command()
+def state(
+    at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, on or over.")],
+    computation: Annotated[str, typer.Argument(help="Such as per-second; status lists them.")],
+    key: Annotated[str, typer.Argument(help="Whose state and timers are wanted.")],
+    json: Annotated[bool, typer.Option(help="As JSON, for programs.")] = False,
+) -> None:
+    """What a computation keeps for a key: asked of the run that is on, else read from its folder, which starts Spark."""
+    import msgspec
+
+    from millstream.command.looking import kept_at
+    from millstream.command.tables import show_kept
+
+    found = kept_at(at, computation, key)
+    if json:
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    else:
+        show_kept(found, out)
+
+
+@app.command()
 def dashboard(
     at: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, on or over.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8270,

@@ -14,6 +14,7 @@ from millstream.timestamp import END_OF_TIME, Timestamp, describe
 
 if TYPE_CHECKING:
     from millstream.clients.postgres_slots import ReplicationSlot
+    from millstream.mill.messages import Kept
 
 
 def show(status: Status, console: Console) -> None:
@@ -42,6 +43,22 @@ def show_slots(slots: Sequence[ReplicationSlot], console: Console) -> None:
         held = "lost" if slot.lost else "none" if slot.held is None else f"{slot.held / (1 << 20):,.1f} MB"
         table.add_row(slot.name, held, "now" if slot.active else "by nobody")
     console.print(table if slots else "there are no slots in this database", highlight=False)
+
+
+def show_kept(kept: Kept, console: Console) -> None:
+    """State and timers of a key."""
+    where = f"{kept.computation}, key {kept.key!r}, epoch {kept.epoch:,}"
+    console.print(where if kept.found else f"{where}: nothing is kept", highlight=False, markup=False, soft_wrap=True)
+    if kept.state:
+        console.print(kept.state, highlight=False, markup=False, soft_wrap=True)
+    if kept.timers:
+        table = _table("timers", "tag", "at", "clock", "holds")
+        for timer in kept.timers:
+            holds = "" if timer.hold is None else describe(timer.hold)
+            table.add_row(escape(timer.tag), describe(timer.at), "wall" if timer.wall else "low watermark", holds)
+        console.print(table)
+    if kept.problem:
+        console.print(kept.problem, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -179,6 +179,15 @@ class Pages:
         keys.sort()
         return keys
 
+    def holder(self) -> tuple[str, int] | None:
+        """A key whose hold is the least of all, and that hold; after `settle`, or it may be one that has moved on."""
+        least, pages = self.minima.root[2], self.minima.pages[2]
+        if least == END:
+            return None
+        number = pages.index(least)
+        page = self.decoded[number] if number in self.decoded else self._fetch(number)
+        return next(((key, least) for key, row in page.items() if isinstance(row, Row) and row.hold == least), None)
+
     def settle(self) -> dict[str, HeldRow | None]:
         """The end of an epoch: few enough pages, exact minima. Returns the rows that changed."""
         while self.count > 1 and self.rows < self.count * ROWS_TO_MERGE:

@@ -63,6 +63,7 @@ class Now(msgspec.Struct):
 
     troubles: list[str] = []
     lags: dict[str, dict[str, int]] = {}  # by injector and partition
+    asked_at: str = ""  # where it can be asked what it keeps
 
     @classmethod
     def path(cls, folder: Folder) -> Path:

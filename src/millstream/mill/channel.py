@@ -128,7 +128,7 @@ def admit(channel: Channel, secret: bytes) -> bool:
 
 def connect(address: str, secret: bytes) -> Channel:
     """The lane's side."""
-    channel = Channel(_connected(address))
+    channel = Channel(connected_to(address))
     nonce = channel.receive(HELLO_TIMEOUT)
     if nonce is None:
         raise Closed(f"nobody answers at {address}")
@@ -140,7 +140,8 @@ def connect(address: str, secret: bytes) -> Channel:
     return channel
 
 
-def _connected(address: str) -> socket.socket:
+def connected_to(address: str) -> socket.socket:
+    """A socket to whoever listens there."""
     kind, _, where = address.partition(":")
     try:
         if kind == "unix":

@@ -9,7 +9,7 @@ import msgspec
 from millstream.core.ledger import Commit
 from millstream.core.outline import Outline
 from millstream.mill.actions import Settings
-from millstream.mill.messages import Fed, Range
+from millstream.mill.messages import Fed, Kept, PeekFor, Range
 from millstream.timestamp import Timestamp
 
 # What the driver says.
@@ -79,6 +79,12 @@ class Ask(msgspec.Struct, tag=True, frozen=True):
     question: Question
 
 
+class AskLane(msgspec.Struct, tag=True, frozen=True):
+    """Answered when the lane that keeps it is there and in no epoch."""
+
+    question: PeekFor
+
+
 class StopRun(msgspec.Struct, tag=True, frozen=True):
     """Commit the open epoch, checkpoint every lane."""
 
@@ -124,7 +130,8 @@ class NotesLeft(msgspec.Struct, tag=True, frozen=True):
 
 class Answer(msgspec.Struct, tag=True, frozen=True):
     number: int
-    value: bool | list[str] | Seats | None
+    value: bool | list[str] | Seats | None = None
+    kept: Kept | None = None
 
 
 class SeatSeen(msgspec.Struct, frozen=True):
@@ -161,7 +168,7 @@ class HasEnded(msgspec.Struct, tag=True, frozen=True):
     error: bytes = b""
 
 
-ToPlanner = Begin | Feed | Offer | Unread | Logged | Delivered | NotesTaken | Ask | StopRun | CloseRun | SetClock
+ToPlanner = Begin | Feed | Offer | Unread | Logged | Delivered | NotesTaken | Ask | AskLane | StopRun | CloseRun | SetClock
 FromPlanner = Ready | Committed | Room | NotesLeft | Answer | Warned | HasEnded
 
 encode = msgspec.msgpack.Encoder().encode

@@ -24,7 +24,7 @@ from millstream.journal.ownership import Ownership
 from millstream.journal.segments import segment_path
 from millstream.mill.actions import Action, Close, End, Fold, Inform, Look, Moment, Remove, Send, Warn, Write
 from millstream.mill.channel import Channel, Closed, Listener, admit
-from millstream.mill.messages import Busy, Failed, Joining, Noted, Report, Returned, decode_from_lane, encode_message
+from millstream.mill.messages import Busy, Failed, Joining, Noted, Peeked, Report, Returned, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
 from millstream.timestamp import Timestamp
 
@@ -82,6 +82,7 @@ class PlannerThread(threading.Thread):
         self.room = threading.Event()  # sources may be read
         self.room.set()
         self.on_room: Callable[[bool], None] = lambda is_there: None  # called when that changes
+        self.on_peeked: Callable[[Peeked], None] = lambda peeked: None
         self.watchers: list[Watcher] = []
         self._inbox: deque[PlannerEvent] = deque()
         self._channels: dict[int, Channel] = {}
@@ -200,6 +201,8 @@ class PlannerThread(threading.Thread):
                     self._act(self.planner.on_busy(connection, said, at))
                 case Returned():
                     self._act(self.planner.on_returned(connection, said, at))
+                case Peeked():
+                    self.on_peeked(said)
                 case Joining():
                     pass  # said once, before it was let in
 

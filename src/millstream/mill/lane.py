@@ -22,6 +22,8 @@ from millstream.mill.messages import (
     Fed,
     GoAway,
     Joining,
+    Peek,
+    Peeked,
     Range,
     Redo,
     Report,
@@ -32,6 +34,7 @@ from millstream.mill.messages import (
     Work,
     WriteBack,
 )
+from millstream.mill.peeking import Looker
 from millstream.timestamp import Timestamp
 
 PAGES_AT_ONCE = 16  # written back in an idle moment: about a millisecond
@@ -69,6 +72,7 @@ class Lane:
         self.mill = Mill(graph, lanes.bucket)
         self._dealer = Dealer(graph, lanes)
         self._injectors = frozenset(graph.injections)
+        self._looker = Looker(graph)
         self.state = Checkpoint()
         self.own: Identity | None = None  # of what it holds: kept over a checkpoint only if Spark gives back the very same
         self.finished = False  # it returns now
@@ -85,7 +89,7 @@ class Lane:
         self.own, self.finished, self.writing_back = None, False, False
         return Joining(self.number, attempt, self.state, process)
 
-    def hear(self, message: ToLane) -> Report | Failed | Returned | None:
+    def hear(self, message: ToLane) -> Report | Failed | Returned | Peeked | None:
         """What it answers, if anything."""
         match message:
             case Welcome():
@@ -98,6 +102,8 @@ class Lane:
                     self._running, self._reading = False, ""
             case WriteBack():
                 self.writing_back = True
+            case Peek(asked, committed, redo):
+                return self._try_to_redo(redo) or Peeked(asked.number, self._looker.look(self.held, asked, committed))
             case TakeCheckpoint():
                 return self._try_to_redo(message.redo) or self._checkpoint(message.at)
             case GoAway():

@@ -101,6 +101,42 @@ class Returned(msgspec.Struct, tag=True, frozen=True):
     pages: int
 
 
+class PeekFor(msgspec.Struct, array_like=True, frozen=True):
+    """What is kept for a key of a computation; without a key, for the one in a bucket that holds the low watermark back."""
+
+    number: int  # of the question
+    computation: str
+    bucket: int
+    key: str | None
+
+
+class KeptKeyTimer(msgspec.Struct, frozen=True):
+    tag: str
+    at: Timestamp
+    wall: bool
+    hold: Timestamp | None
+
+
+class Kept(msgspec.Struct):
+    """What is kept for a key as of an epoch."""
+
+    computation: str
+    key: str
+    epoch: int
+    state: str = ""  # JSON text; empty for the initial one
+    timers: list[KeptKeyTimer] = []
+    waits: bool = False  # a record of the key waits for its time, and is what holds the low watermark back
+    found: bool = False  # whether anything is kept
+    problem: str = ""
+
+
+class Peeked(msgspec.Struct, tag=True, frozen=True):
+    """Somebody has asked what is kept."""
+
+    number: int
+    kept: Kept
+
+
 class Noted(msgspec.Struct, tag=True, frozen=True):
     """A batch of an injector's query has left its note. Said by its sink, which waits for an answer: that is the back-pressure."""
 
@@ -139,12 +175,20 @@ class TakeCheckpoint(msgspec.Struct, tag=True, frozen=True):
     redo: list[Redo]
 
 
+class Peek(msgspec.Struct, tag=True, frozen=True):
+    """Say what is kept, as of this commit."""
+
+    asked: PeekFor
+    committed: int
+    redo: list[Redo]
+
+
 class GoAway(msgspec.Struct, tag=True, frozen=True):
     """Return at once, with nothing written."""
 
 
-FromLane = Joining | Report | Failed | Busy | Returned | Noted
-ToLane = Welcome | Work | WriteBack | TakeCheckpoint | GoAway
+FromLane = Joining | Report | Failed | Busy | Returned | Noted | Peeked
+ToLane = Welcome | Work | WriteBack | TakeCheckpoint | Peek | GoAway
 
 encode_message = msgspec.msgpack.Encoder().encode
 decode_from_lane = msgspec.msgpack.Decoder(FromLane).decode

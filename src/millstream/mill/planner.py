@@ -16,9 +16,10 @@ from millstream.core.standing import Standing
 from millstream.journal.leftovers import Leftovers
 from millstream.mill.actions import Action, Close, End, Fed, Fold, Look, Moment, Remove, Send, Settings, Warn, Write
 from millstream.mill.checkpointing import checkpoints
-from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Joining, Range, Redo, Report, Returned, Welcome, Work
+from millstream.mill.messages import NO_TRY, Busy, Failed, GoAway, Joining, PeekFor, Range, Redo, Report, Returned, Welcome, Work
 from millstream.mill.offered import Offered
 from millstream.mill.opened import Opened
+from millstream.mill.peeking import Peeks
 from millstream.mill.pending import Pending, live_sources
 from millstream.mill.retention import needed_from
 from millstream.mill.seats import Seat
@@ -49,9 +50,7 @@ class Planner:
         self._by_connection: dict[int, Seat] = {}
         self.pending = Pending(outline, settings, live_sources(ledger.sources), at)
         listen_anew(self.pending.sources, clock=at.clock)
-        self._deaf = False  # sources are not read, for the backlog is full
-        self.standing = Standing(outline, ledger)
-        self.backlog = Backlog(outline)
+        self.standing, self.backlog = Standing(outline, ledger), Backlog(outline)
         waiting = [Waiting(number, segment, part) for segment, of in ledger.waiting.items() for number, part in of.values()]
         for each in sorted(waiting, key=lambda each: (each.epoch, each.part.oldest)):  # what lanes read stands in segments by lane
             self.backlog.add(each)
@@ -59,13 +58,14 @@ class Planner:
         self._inputs: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for read in outline.inputs:
             self._inputs.setdefault((read.stream, read.reader if read.rekeyed else ""), []).append((read.index, read.reader))
+        self._peeks = Peeks(self._lanes)
         self.opened: Opened | None = None
         self._writing: Commit | None = None
         self._tries, self._folded = 0, folded
         self._scale = 1.0  # of the limits of an epoch: less after one that was too large
-        self.began = at.seconds - settings.linger  # the last epoch
-        self.emptied = at.seconds - settings.empty_every  # the last epoch without lanes
-        self._put_off = False  # an epoch is due, and waits for its time
+        # When the last epoch began, and the last without lanes.
+        self.began, self.emptied = at.seconds - settings.linger, at.seconds - settings.empty_every
+        self._deaf = self._put_off = False  # sources are not read, for the backlog is full; an epoch is due, and waits for its time
         self._stopping = self._closing = self._over = False
 
     # What can be asked.
@@ -73,8 +73,7 @@ class Planner:
     @property
     def idle(self) -> bool:
         """Nothing is under way, and nothing waits."""
-        nothing_waits = not self.pending.fed and not self.offered and self.backlog.records == 0
-        return self.opened is None and self._writing is None and nothing_waits
+        return self.opened is None and self._writing is None and not (self.pending.fed or self.offered or self.backlog.records)
 
     @property
     def rests(self) -> bool:
@@ -194,9 +193,8 @@ class Planner:
         if not self.pending.feed(fed, self.ledger, at):
             return []
         number = self.ledger.number + (1 if self._writing is None else 2)
-        for frame in fed.frames:
-            for part in frame.parts:
-                self.backlog.add(Waiting(number, frame.segment, part))
+        for segment, part in [(frame.segment, part) for frame in fed.frames for part in frame.parts]:
+            self.backlog.add(Waiting(number, segment, part))
         return self._go_on(at)
 
     def on_offered(self, ranges: list[Range], at: Moment) -> list[Action]:
@@ -218,6 +216,10 @@ class Planner:
     def on_delivered(self, delivery: str, upto: int, at: Moment) -> list[Action]:
         self.pending.deliver(delivery, upto, self.ledger, at)
         return []
+
+    def on_peek(self, question: PeekFor, at: Moment) -> list[Action]:
+        self._peeks.add(question)
+        return self._go_on(at)
 
     def on_leftovers(self, found: Leftovers, at: Moment) -> list[Action]:
         """A look has found what no commit names; what of it is an orphan is declared free by the next one (rule 13)."""
@@ -277,7 +279,8 @@ class Planner:
         """Between two epochs: tell lanes to checkpoint, then plan."""
         if self.opened is not None or self._writing is not None or self._over:
             return []
-        actions = self._checkpoints(at)
+        actions = self._peeks.send(self.seats, self.ledger.number)
+        actions += checkpoints(self.seats, self.ledger, self.settings, at, stopping=self._stopping)
         if self._stopping:  # what was fed is named still
             return [*actions, self._write(self._new_commit(at))] if self.pending.fed else actions
         self._put_off = at.seconds < self.began + self.settings.linger
@@ -387,9 +390,6 @@ class Planner:
             return []
         self._folded = self.ledger.number
         return [Fold(self._folded, needed_from(self.ledger))]
-
-    def _checkpoints(self, at: Moment) -> list[Action]:
-        return checkpoints(self.seats, self.ledger, self.settings, at, stopping=self._stopping)
 
     def _send_away(self) -> list[Action]:
         self._over = True

@@ -72,6 +72,7 @@ class PlannerProcess:
             hear_feeds=self._hear_feeds,
         )
         self._thread.watchers.append(self._tell_commit)
+        self._thread.on_peeked = lambda peeked: self._send(said.Answer(peeked.number, kept=peeked.kept))
         self._thread.on_room = lambda is_there: self._send(said.Room(is_there))
         self._thread.attend(channel, self._hear)
 
@@ -143,6 +144,8 @@ class PlannerProcess:
                 self._taken.pop(number).set()
             case said.Ask(number, question):
                 self._send(said.Answer(number, self._answer(question)))
+            case said.AskLane(question):
+                perform(lambda planner, at: planner.on_peek(question, at))
             case said.StopRun():
                 perform(lambda planner, at: planner.on_stop(at))
             case said.CloseRun():

@@ -17,6 +17,7 @@ from typing import TypeVar
 from millstream.core.graph import Graph
 from millstream.core.lanes import Lanes
 from millstream.core.ledger import Commit, Ledger
+from millstream.core.pages import bucket_of
 from millstream.core.route import Dealer
 from millstream.errors import ProcessDied
 from millstream.journal.disk import LocalDisk
@@ -26,7 +27,7 @@ from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import Ended
-from millstream.mill.messages import Range
+from millstream.mill.messages import Kept, PeekFor, Range
 from millstream.mill.noted import NoteTaker
 from millstream.spark.beside import start_process, wait_or_kill
 from millstream.spark.ending import join_all
@@ -59,6 +60,7 @@ class Planning:
         self.notes, self.take_notes = self._taker.notes, self._taker.take
         self._speaking, self._applying = threading.Lock(), threading.Lock()
         self._numbers = itertools.count(1)
+        self._asked: set[int] = set()  # and not given up
         self._answers: dict[int, object] = {}
         self._answered = threading.Condition()
         ours, theirs = socket.socketpair()
@@ -135,9 +137,23 @@ class Planning:
     def ask(self, question: Question, timeout: float = 60.0) -> object:
         """An answer; what was said before is heard by then, and every commit before it is in `ledger`."""
         number = next(self._numbers)
-        self._send(said.Ask(number, question))
+        return self._wait_for(number, said.Ask(number, question), timeout)
+
+    def peek(self, computation: str, key: str | None, *, bucket: int | None = None, timeout: float = 5.0) -> Kept:
+        """What a lane keeps for a key as of the newest commit; without a key, for the one that holds a low watermark back."""
+        number, of_key = next(self._numbers), 0 if key is None else bucket_of(key, self.ledger.plant.buckets)
+        question = PeekFor(number, computation, of_key if bucket is None else bucket, key)
+        kept = self._wait_for(number, said.AskLane(question), timeout)
+        assert isinstance(kept, Kept)
+        return kept
+
+    def _wait_for(self, number: int, message: said.ToPlanner, timeout: float) -> object:
+        with self._answered:
+            self._asked.add(number)
+        self._send(message)
         with self._answered:
             self._answered.wait_for(lambda: number in self._answers or self.ended.is_set(), timeout)
+            self._asked.discard(number)
             if number in self._answers:
                 return self._answers.pop(number)
         raise self.error or TimeoutError("the planner does not answer")
@@ -201,10 +217,11 @@ class Planning:
                         target=self._take_notes, args=(number, injector), name=f"millstream takes notes of {injector}", daemon=True
                     )
                 )
-            case said.Answer(number, value):
+            case said.Answer(number, value, kept):
                 with self._answered:
-                    self._answers[number] = value
-                    self._answered.notify_all()
+                    if number in self._asked:
+                        self._answers[number] = value if kept is None else kept
+                        self._answered.notify_all()
             case said.Warned(text, level):
                 log.log(level, text)
             case said.HasEnded(kind, text, error):

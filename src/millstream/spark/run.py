@@ -112,6 +112,7 @@ class Run:
             self._feeds = Feeds(self._launcher, planner, self._injector_settings, must_end=until is DRAINED)
             self._waiting = WriteWaiter(self._graph, planner, self._deliveries, self._writer)
             self._telling = Telling(self._folder, self._graph.name, planner, self._feeds, self._deliveries)
+            undo.callback(self._telling.end)
             planner.watchers += [self._deliveries.on_commit, self._writer.on_commit, self._feeds.on_commit, self._waiting.on_commit]
             undo.callback(self._feeds.join, JOIN_TIMEOUT)
             undo.callback(if_java_lives, self._feeds.stop)
@@ -341,9 +342,9 @@ class Run:
                 self._ended.wait()
             return
         self._closing.set()
-        deliveries = partial(self._deliveries.stop, 0, 0.0)
+        ends = (self._feeds.stop, partial(self._deliveries.stop, 0, 0.0), self._writer.end, self._mill.close)
         try:
-            for deed in (self._feeds.stop, deliveries, self._writer.end, self._mill.close, self._join, self._lock.release):
+            for deed in (self._telling.end, *ends, self._join, self._lock.release):
                 try:
                     deed()
                 except (Py4JError, ConnectionError) as error:  # a Java process that died takes queries and lock with it; the rest ends here

@@ -8,7 +8,9 @@ import time
 from millstream.log.folder import Folder, write_json
 from millstream.log.samples import Sampling, sample_of
 from millstream.log.status import Now, status_from
+from millstream.mill.asking import Answering, Asked
 from millstream.mill.driver_messages import Question, Seats
+from millstream.mill.messages import Kept
 from millstream.spark.ends import Deliveries
 from millstream.spark.feeds import Feeds
 from millstream.spark.planning import Planning
@@ -25,12 +27,25 @@ class Telling:
         self._topology, self._sampling, self._sampled = topology, Sampling(folder), True
         self._path.unlink(missing_ok=True)  # of the run before
         self._told = Now()
+        self._answering = Answering(self._answer)
 
     def now(self) -> Now:
         troubles = self._planner.ask(Question.TROUBLES)
         assert isinstance(troubles, list)
         lags = {name: dict(lag) for name, lag in self._feeds.lags().items()}
-        return Now([*troubles, *self._feeds.troubles, *self._deliveries.troubles], lags)
+        return Now([*troubles, *self._feeds.troubles, *self._deliveries.troubles], lags, self._answering.address)
+
+    def end(self) -> None:
+        """Nobody can ask any more."""
+        self._answering.end()
+
+    def _answer(self, asked: Asked) -> Kept:
+        if asked.key is not None:
+            return self._planner.peek(asked.computation, asked.key)
+        reports = self._planner.read(lambda ledger: dict(ledger.reports.get(asked.computation, {})))
+        if not reports:
+            return Kept(asked.computation, "", 0, problem="nothing is kept")
+        return self._planner.peek(asked.computation, None, bucket=min(reports, key=lambda bucket: reports[bucket].minima.hold))
 
     def tell(self) -> None:
         """For `millstream status`, written only if it has changed; a sample in any case. A run that ends has nothing more to tell."""
