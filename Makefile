@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo orders test check bench faults simulate soak services mutants lock clean java help
+.PHONY: demo orders test check bench faults simulate soak services mutants docs lock clean java help
 
 help:
 	@echo "make demo   run Zeitgeist: four simulated weeks of queries, spikes and dips found in them"
@@ -17,6 +17,7 @@ help:
 	@echo "make simulate  planner, lanes, journal and ends under seeds, without Spark (SEEDS=1000)"
 	@echo "make soak   the faults that take long; then kill -9 again and again, checked all the time, then new seeds of the simulation (SOAK_SECONDS=300 each)"
 	@echo "make services  a Kafka broker and a PostgreSQL server on loopback, to try deliveries with, until Ctrl-C"
+	@echo "make docs   the site of the documents, in site/"
 	@echo "make mutants  break the product on purpose, and show which test notices"
 
 $(READY): requirements.lock pyproject.toml
@@ -70,9 +71,14 @@ soak: java $(READY)
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants
 
+docs: $(READY)
+	$(BIN)/python docs/assemble.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built: site/index.html; its search needs a server: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
 lock:
-	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --extra demo --extra dev \
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --extra demo --extra dev --extra docs \
 	  --no-header pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist site
