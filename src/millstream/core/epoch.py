@@ -9,6 +9,9 @@ from millstream.core.row import Minima
 from millstream.timestamp import Timestamp
 
 
+EPOCH_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, by which epochs are counted
+
+
 class Header(msgspec.Struct, frozen=True):
     """What every part of an epoch knows: its number and its clocks, fixed when it is planned.
 

@@ -38,6 +38,10 @@ class Sample(msgspec.Struct, omit_defaults=True):
     epoch: int
     ran: float = 0.0  # seconds that epochs of this run took in the lanes
     wrote: float = 0.0  # and commits on the disk
+    phases: dict[str, float] = {}  # seconds of this run by what they were spent on; those of lanes are added up over all
+    took: list[int] = []  # epochs of this run by how long they took: no longer than each of `EPOCH_BOUNDS`, and longer than all
+    took_in_all: float = 0.0  # seconds, of those
+    restarts: dict[str, int] = {}  # of this run, by what died and came again
     records: dict[str, int] = {}  # by stream
     low_watermarks: dict[str, int] = {}  # by computation
     late: dict[str, int] = {}

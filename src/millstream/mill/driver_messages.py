@@ -10,6 +10,7 @@ from millstream.core.ledger import Commit
 from millstream.core.outline import Outline
 from millstream.mill.actions import Settings
 from millstream.mill.messages import Fed, Kept, PeekFor, Range
+from millstream.mill.spending import EpochSpan, Spending
 from millstream.timestamp import Timestamp
 
 # What the driver says.
@@ -151,6 +152,8 @@ class Seats(msgspec.Struct, frozen=True):
     turns: int  # how often the planner has looked
     ran: float = 0.0  # seconds that epochs took in the lanes
     wrote: float = 0.0  # and their commits on the disk
+    spending: Spending | None = None
+    spans: list[EpochSpan] = []  # the epochs since this was last asked
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):

@@ -26,6 +26,7 @@ from millstream.mill.actions import Action, Close, End, Fold, Inform, Look, Mome
 from millstream.mill.channel import Channel, Closed, Listener, admit
 from millstream.mill.messages import Busy, Failed, Joining, Noted, Peeked, Report, Returned, decode_from_lane, encode_message
 from millstream.mill.planner import Planner
+from millstream.mill.spending import Meter
 from millstream.timestamp import Timestamp
 
 log = logging.getLogger("millstream")
@@ -100,6 +101,7 @@ class PlannerThread(threading.Thread):
         self._chore = threading.Event()
         self.turns = 0  # loops so far: after two more, all that came before was heard
         self.ran = self.wrote = 0.0  # seconds that epochs took in the lanes, and commits on the disk
+        self.meter = Meter()
 
     # For other threads.
 
@@ -194,6 +196,7 @@ class PlannerThread(threading.Thread):
             at = self._moment()
             match said:
                 case Report():
+                    self.meter.reported(said.spent)
                     self._act(self.planner.on_report(connection, said, at))
                 case Failed():
                     self._act(self.planner.on_failed(connection, said, at))
@@ -246,9 +249,12 @@ class PlannerThread(threading.Thread):
         began = time.monotonic()
         if not self._commits.create(commit):
             return self.planner.on_taken()
+        ran, wrote = began - self.planner.began, time.monotonic() - began
+        lanes = len(self.planner.opened.lanes) if self.planner.opened is not None else 0
+        self.meter.committed(commit.number, began=time.time() - ran - wrote, ran=ran, wrote=wrote, lanes=lanes)
         if commit.summaries:  # a lane has run an epoch, since the last was planned
-            self.ran += began - self.planner.began
-        self.wrote += time.monotonic() - began
+            self.ran += ran
+        self.wrote += wrote
         self._hear_feeds()
         actions = self.planner.on_committed(self._moment())
         for watcher in self.watchers:
@@ -298,6 +304,7 @@ class PlannerThread(threading.Thread):
             self._numbers += 1
             self._channels[self._numbers] = channel
             self._greeted.discard(channel)
+            self.meter.spending.restarts += planner.seats[join.lane].lost_at is not None
             self._selector.register(channel.socket, selectors.EVENT_READ, partial(self._hear, self._numbers))
             return planner.on_join(self._numbers, join, commit, at)
 

@@ -28,6 +28,7 @@ from millstream.mill.messages import (
     Redo,
     Report,
     Returned,
+    Spent,
     TakeCheckpoint,
     ToLane,
     Welcome,
@@ -66,9 +67,11 @@ class Lane:
         writer: SegmentWriter,
         reader: SegmentReader,
         read: ReadRange = no_ranges,
+        seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`seconds` is a clock for what is told of how long things take; nothing depends on it."""
         self.number, self.held = number, held
-        self._writer, self._reader, self._read = writer, reader, read
+        self._writer, self._reader, self._read, self._seconds = writer, reader, read, seconds
         self.mill = Mill(graph, lanes.bucket)
         self._dealer = Dealer(graph, lanes)
         self._injectors = frozenset(graph.injections)
@@ -137,7 +140,7 @@ class Lane:
         return None
 
     def _run(self, message: Work) -> Report | Failed:
-        epoch = message.header.epoch
+        epoch, began = message.header.epoch, self._seconds()
         try:
             self._redo(message.redo)
             frames: list[Frame] = []
@@ -147,7 +150,9 @@ class Lane:
                 Packet(given.inputs, given.part.stream, given.part.origin, given.part.major, self._reader.part(given.segment, given.part))
                 for given in message.given
             ]
-            outcome = self.mill.run(message.header, gather(packets, self._injectors), message.due, self.held)
+            arrivals, has_read = gather(packets, self._injectors), self._seconds()
+            outcome = self.mill.run(message.header, arrivals, message.due, self.held)
+            has_run = self._seconds()
             dealt: list[Dealt] = []
             for stream, columns in outcome.productions.items():
                 if columns.keys:
@@ -164,7 +169,8 @@ class Lane:
         except MillstreamError as error:
             self.held.forget()
             return Failed(epoch, message.try_number, type(error).__name__, str(error))
-        return Report(epoch, message.try_number, frames, outcome.summaries, read)
+        spent = Spent(has_read - began, has_run - has_read, self._seconds() - has_run)
+        return Report(epoch, message.try_number, frames, outcome.summaries, read, spent)
 
     def _take_in(self, of: Range, now: Timestamp) -> Fed:
         """Read a range, a slice at a time: what it holds waits in the journal for the next epoch, however much it is."""

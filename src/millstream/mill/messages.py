@@ -65,6 +65,14 @@ class Joining(msgspec.Struct, tag=True, frozen=True):
     process: str  # host and process id, for people
 
 
+class Spent(msgspec.Struct, array_like=True, frozen=True):
+    """Seconds that a lane took for its part of an epoch."""
+
+    reading: float = 0.0  # parts and sources
+    running: float = 0.0  # computations
+    writing: float = 0.0  # its frames, synced
+
+
 class Report(msgspec.Struct, tag=True):
     """A lane has run its part of an epoch, and its frames are synced."""
 
@@ -73,6 +81,7 @@ class Report(msgspec.Struct, tag=True):
     frames: list[Frame]
     summaries: list[Summary]
     read: list[Fed] = []  # for each range that it was given, in that order
+    spent: Spent = Spent()
 
 
 NO_TRY = 0  # tries count from 1

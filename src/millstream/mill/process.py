@@ -179,6 +179,8 @@ class PlannerProcess:
             turns=self._thread.turns,
             ran=self._thread.ran,
             wrote=self._thread.wrote,
+            spending=self._thread.meter.spending,
+            spans=self._thread.meter.take_spans(),
         )
 
 

@@ -116,7 +116,8 @@ def _new_lane(settings: LaneSettings, store: SparkStore) -> Lane:
     held = Held(store, memory=settings.memory)
     lanes, graph = Lanes(settings.buckets, settings.lanes), unpack(settings.graph)
     pieces = PiecesReader(graph, lanes, at_once=settings.records_at_once)
-    return Lane(graph, settings.number, lanes, held, writer, SegmentReader(disk, sleep=time.sleep), pieces.read)
+    reader = SegmentReader(disk, sleep=time.sleep)
+    return Lane(graph, settings.number, lanes, held, writer, reader, pieces.read, time.perf_counter)
 
 
 def start_lane(spark: SparkSession, settings: LaneSettings, *, name: str, checkpoint: Path, workers: str) -> StreamingQuery:

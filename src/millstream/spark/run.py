@@ -111,7 +111,7 @@ class Run:
             undo.callback(self._writer.end)
             self._feeds = Feeds(self._launcher, planner, self._injector_settings, must_end=until is DRAINED)
             self._waiting = WriteWaiter(self._graph, planner, self._deliveries, self._writer)
-            self._telling = Telling(self._folder, self._graph.name, planner, self._feeds, self._deliveries)
+            self._telling = Telling(self._folder, self._graph.name, planner, self._feeds, self._deliveries, self._writer)
             undo.callback(self._telling.end)
             planner.watchers += [self._deliveries.on_commit, self._writer.on_commit, self._feeds.on_commit, self._waiting.on_commit]
             undo.callback(self._feeds.join, JOIN_TIMEOUT)

@@ -14,6 +14,7 @@ from millstream.mill.messages import Kept
 from millstream.spark.ends import Deliveries
 from millstream.spark.feeds import Feeds
 from millstream.spark.planning import Planning
+from millstream.spark.writing import Writer
 from millstream.timestamp import Timestamp
 
 log = logging.getLogger("millstream")
@@ -22,7 +23,8 @@ log = logging.getLogger("millstream")
 class Telling:
     """Troubles, and lags of sources; and samples of the whole."""
 
-    def __init__(self, folder: Folder, topology: str, planner: Planning, feeds: Feeds, deliveries: Deliveries) -> None:
+    def __init__(self, folder: Folder, topology: str, planner: Planning, feeds: Feeds, deliveries: Deliveries, writer: Writer) -> None:
+        self._writer = writer
         self._path, self._planner, self._feeds, self._deliveries = Now.path(folder), planner, feeds, deliveries
         self._topology, self._sampling, self._sampled = topology, Sampling(folder), True
         self._path.unlink(missing_ok=True)  # of the run before
@@ -67,6 +69,11 @@ class Telling:
         at = Timestamp(time.time_ns() // 1000)
         sample = self._planner.read(lambda ledger: sample_of(status_from(ledger, self._topology, running=True, now=at)))
         sample.ran, sample.wrote = round(seats.ran, 6), round(seats.wrote, 6)
+        if (spent := seats.spending) is not None:
+            phases = {"read": spent.reading, "run": spent.running, "write": spent.writing, "commit": spent.committing}
+            sample.phases = {name: round(seconds, 6) for name, seconds in phases.items()}
+            sample.took, sample.took_in_all = spent.within, round(spent.seconds, 6)
+            sample.restarts = {"lane": spent.restarts, "writer": self._writer.restarts}
         try:
             self._sampling.add(sample)
         except OSError as error:

@@ -54,7 +54,8 @@ class Writer:
         self._types = pickled({graph.stream_of(d.stream).name: graph.stream_of(d.stream).value_type for d in self._deliveries.values()})
         self._keeping = {name: _keeping(stream, options) for name, stream in graph.streams.items() if stream.is_kept_otherwise}
         self._positions: dict[str, int] = {}
-        self._restarts: deque[float] = deque()
+        self._restarts: deque[float] = deque()  # of late
+        self.restarts = 0  # in all
         self._untold: deque[Commit] = deque()
         self._flushed = 0
         self._begun = 0  # the newest commit that the process knew when it began
@@ -250,10 +251,7 @@ class Writer:
                     answer = self._answer(output, after)
                 self._send(answer)
             case said.RetentionPutOff(stream):
-                needs = (
-                    ", ".join(map(repr, self._planner.read(lambda ledger: _behind_with(ledger, stream))))
-                    or "a new computation"
-                )
+                needs = ", ".join(map(repr, self._planner.read(lambda ledger: _behind_with(ledger, stream)))) or "a new computation"
                 log.warning("retention leaves old files of stream %r in the log: %s has not got all of them yet", stream, needs)
             case said.OutputFailed(output, why):
                 self.error = ("the log" if output == LOG else f"delivery {output!r}", LogError(why))
@@ -283,6 +281,7 @@ class Writer:
         while self._restarts and now - self._restarts[0] > RESTARTS_WITHIN:
             self._restarts.popleft()
         self._restarts.append(now)
+        self.restarts += 1
         assert self._process is not None
         code = self._process.wait()
         if len(self._restarts) > MAX_RESTARTS:
