@@ -20,7 +20,7 @@ from millstream.journal.disk import LocalDisk
 from millstream.journal.opening import claim
 from millstream.mill.actions import Action, Fed, Moment, Settings
 from millstream.mill.beginning import first_commit, plant_of
-from millstream.mill.channel import Channel, Closed, Listener, _connected, connect
+from millstream.mill.channel import Channel, Closed, Listener, connect, connected_to
 from millstream.mill.driving import Ended, PlannerThread
 from millstream.mill.messages import GoAway, Joining, Report, Welcome, Work, encode_message
 from millstream.mill.planner import Planner
@@ -259,8 +259,8 @@ def test_a_planner_that_closes_sends_lanes_away_also_those_that_come_late(house:
 
 def test_strangers_are_not_heard_and_keep_nobody_out(house: House) -> None:
     house.planner()
-    silent = _connected(house.listener.address)
-    liar = Channel(_connected(house.listener.address))
+    silent = connected_to(house.listener.address)
+    liar = Channel(connected_to(house.listener.address))
     liar.send(b"x" * 64)
     assert isinstance(hear(house.lane()), Welcome)
     liar.receive(TIMEOUT)  # what it is to sign

@@ -8,7 +8,6 @@ from millstream.core.low_watermark import LowWatermark
 from millstream.core.row import Minima
 from millstream.timestamp import Timestamp
 
-
 EPOCH_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, by which epochs are counted
 
 
