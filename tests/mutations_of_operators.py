@@ -12,6 +12,8 @@ GROUPED = "tests/operators/test_table_grouped.py"
 NEWEST = "tests/operators/test_table_newest.py"
 JOINED = "tests/operators/test_table_joined.py"
 CHANGE = "tests/operators/test_table_change.py"
+TIMELESS = "tests/operators/test_timeless.py"
+OF = "tests/operators/test_of.py"
 OPERATORS = [
     # The interval join.
     Mutant(
@@ -31,10 +33,19 @@ OPERATORS = [
     Mutant(
         "a late record is joined with what is left",
         "join/interval.py",
-        "case Left(value=left) if record.late:",
+        "case Left(value=left) if late:",
         "case Left(value=left) if False:",
         JOIN,
     ),
+    Mutant(
+        "an old record without event time is joined with what is left",
+        "join/interval.py",
+        "late = at < self.low_watermark",
+        "late = record.late",
+        TIMELESS,
+    ),
+    Mutant("sides are not looked at", "join/sides.py", "if found is not None and not accepts(kind, found):", "if False:", OF),
+    Mutant("rows may be None", "join/sides.py", "if type(None) in members(bare(", "if False and members(bare(", OF),
     Mutant(
         "a record at the low watermark finds its partner gone",
         "join/interval.py",
@@ -89,9 +100,30 @@ OPERATORS = [
     Mutant(
         "a late record is joined with what is left of the history",
         "join/as_of.py",
-        "case Left(value=value) if record.late:",
-        "case Left(value=value) if False:",
+        "case Left(value=value) if record.late or",
+        "case Left(value=value) if",
         AS_OF,
+    ),
+    Mutant(
+        "a record is joined though what stood then is forgotten",
+        "join/as_of.py",
+        " or (kept.versions and kept.versions[-1].since > at):",
+        ":",
+        TIMELESS,
+    ),
+    Mutant(
+        "an old version stands last",
+        "join/as_of.py",
+        "kept.versions.insert(place, Version(at, change.after))",
+        "kept.versions.append(Version(at, change.after))",
+        TIMELESS,
+    ),
+    Mutant(
+        "an old version is kept beside the newest",
+        "join/as_of.py",
+        "max(coming, newest, key=int)",
+        "coming",
+        TIMELESS,
     ),
     Mutant(
         "a deleted row is a version",
@@ -100,11 +132,11 @@ OPERATORS = [
         "if version.since <= last:",
         AS_OF,
     ),
-    Mutant("of versions at one time all are kept", "join/as_of.py", "kept.versions.pop()", "pass", AS_OF),
+    Mutant("of versions at one time all are kept", "join/as_of.py", "del kept.versions[place]", "pass", AS_OF),
     Mutant(
         "the past of one that waits is forgotten",
         "join/as_of.py",
-        "oldest = looking[0].at if looking else coming",
+        "oldest = looking[0].at if looking else max(coming, newest, key=int)",
         "oldest = coming",
         AS_OF,
     ),
@@ -133,9 +165,16 @@ OPERATORS = [
         "record.timestamp",
         VIEW,
     ),
-    Mutant("a row of a view that is gone is kept", "table/view.py", 'self.set_timer("forget", at=kept.since)', "pass", VIEW),
-    Mutant("a row of a view that came back is forgotten", "table/view.py", 'self.cancel_timer("forget")', "pass", VIEW),
-    Mutant("a row may be changed in place", "table/view.py", "if after is before and", "if False and", VIEW),
+    Mutant("a row of a view that is gone is kept", "table/view.py", "forget(self, kept.since, since=kept.since)", "pass", VIEW),
+    Mutant("a row of a view that came back is forgotten", "table/view.py", "            keep(self)\n", "            pass\n", VIEW),
+    Mutant("a row may be changed in place", "table/view.py", "if _encode(before) != stood:", "if False:", VIEW),
+    Mutant(
+        "a row may be changed inside a new one",
+        "table/view.py",
+        "if _encode(before) != stood:",
+        "if after is before and _encode(before) != stood:",
+        VIEW,
+    ),
     Mutant("a change may be late", "table/dating.py", "max(record, last, low_watermark, key=int)", "max(record, last, key=int)", NEWEST),
     Mutant(
         "a change may be older than the last",
@@ -146,8 +185,36 @@ OPERATORS = [
     ),
     Mutant("an older record replaces a newer one", "table/newest.py", "if at < kept.at:", "if False:", NEWEST),
     Mutant("of two at one time, the first counts", "table/newest.py", "if at < kept.at:", "if at <= kept.at:", NEWEST),
-    Mutant("a deletion is forgotten at once", "table/newest.py", "at=at + self.remember", "at=at", NEWEST),
-    Mutant("a row that came back is forgotten", "table/newest.py", 'self.cancel_timer("forget")', "pass", NEWEST),
+    Mutant("a deletion is forgotten at once", "table/newest.py", "forget(self, at + self.remember,", "forget(self, at,", NEWEST),
+    Mutant("a row that came back is forgotten", "table/newest.py", "            keep(self)\n", "            pass\n", NEWEST),
+    Mutant(
+        "a row without event time is kept for ever",
+        "table/dating.py",
+        "    if table.low_watermark == ms.START_OF_TIME:\n",
+        "    if False:\n",
+        TIMELESS,
+    ),
+    Mutant(
+        "the wall clock forgets what has event time",
+        "table/dating.py",
+        "timer.tag == BY_LOW_WATERMARK or table.low_watermark == ms.START_OF_TIME",
+        "True",
+        TIMELESS,
+    ),
+    Mutant(
+        "what is forgotten is kept for a timer",
+        "table/dating.py",
+        "    if over:\n        keep(table)\n",
+        "",
+        TIMELESS,
+    ),
+    Mutant(
+        "a row that is back is forgotten by the wall clock",
+        "table/dating.py",
+        "    table.cancel_timer(BY_WALL_CLOCK)\n",
+        "",
+        TIMELESS,
+    ),
     Mutant("a deletion is remembered for good", "table/newest.py", "        del self.state\n", "        pass\n", NEWEST),
     Mutant(
         "an answer to an earlier question counts",
@@ -165,6 +232,13 @@ OPERATORS = [
         JOINED,
     ),
     Mutant("a row is asked for under its old number", "table/joined.py", "max(kept.asked + 1, int(at))", "int(at)", JOINED),
+    Mutant(
+        "a row that refers to nothing takes the answer to its last question",
+        "table/joined.py",
+        "            kept.asked = max(kept.asked + 1, int(at))",
+        "            kept.asked = max(kept.asked + (new is not None), int(at) if new is not None else 0)",
+        JOINED,
+    ),
     Mutant("an inner join has rows without a partner", "table/joined.py", "or self.kind is Kind.LEFT)", "or True)", JOINED),
     Mutant(
         "a change of the right row goes nowhere",
@@ -195,8 +269,11 @@ OPERATORS = [
         "self.aggregate.result(kept.so_far, ALWAYS)",
         GROUPED,
     ),
-    Mutant("an empty group is kept", "table/grouped.py", 'self.set_timer("forget", at=kept.since)', "pass", GROUPED),
-    Mutant("a group that filled again is forgotten", "table/grouped.py", 'self.cancel_timer("forget")', "pass", GROUPED),
+    Mutant("an empty group is kept", "table/grouped.py", "forget(self, kept.since, since=kept.since)", "pass", GROUPED),
+    Mutant("a group that filled again is forgotten", "table/grouped.py", "            keep(self)\n", "            pass\n", GROUPED),
+    Mutant("what a group was told as changes with its rows", "table/grouped.py", "copy.deepcopy(after)", "after", GROUPED),
+    Mutant("a group that comes back as plain types has changed", "table/grouped.py", " and encode(after) != encode(before):", ":", GROUPED),
+    Mutant("a group keeps what cannot be read back", "table/grouped.py", "        if self._checks:\n", "        if False:\n", GROUPED),
     Mutant(
         "a change goes to the group that is entered only",
         "table/grouped.py",

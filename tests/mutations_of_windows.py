@@ -28,8 +28,8 @@ WINDOWS = [
     Mutant(
         "a decimal that is no number is added",
         "aggregate/numbers.py",
-        "leave the type out to add floats\")\n        exact.check_finite(found)\n",
-        "leave the type out to add floats\")\n",
+        'leave the type out to add floats")\n        exact.check_finite(found)\n',
+        'leave the type out to add floats")\n',
         AGGREGATES,
     ),
     Mutant("forget what rounding leaves over in a square", "aggregate/exact.py", "    if rest:\n", "    if False:\n", AGGREGATES),
@@ -141,7 +141,7 @@ WINDOWS = [
         "        self.cancel_timer(SKIP)\n        self.state.untold = []\n        if self.state.untold:\n",
         ERRORS,
     ),
-    Mutant("what cannot be told is skipped before it is tried by itself", "window/kept.py", 'SKIP = "tell no more"', 'SKIP = "skip"', ERRORS),
+    Mutant("one that cannot be told is skipped at once", "window/kept.py", 'SKIP = "tell no more"', 'SKIP = "skip"', ERRORS),
     Mutant(
         "a row that cannot be told undoes the others",
         "window/table.py",
@@ -184,7 +184,7 @@ WINDOWS = [
         "wait anew for each of many windows",
         "window/table.py",
         "        over = bisect_right(rows, self.low_watermark, key=_end)\n        ends",
-        "        over = sum(1 for row in rows if row.end <= self.low_watermark)\n        for row in rows:\n            _end(row)\n        ends",
+        "        over = sum(_end(row) <= self.low_watermark for row in rows)\n        ends",
         TABLE,
     ),
     Mutant(
@@ -219,7 +219,14 @@ WINDOWS = [
         "            for one in ():\n",
         ROLLING,
     ),
-    Mutant("late records roll too", "window/rolling.py", "        if record.late:\n", "        if False:\n", ROLLING),
+    Mutant("late records roll too", "window/rolling.py", "if record.late or (", "if (", ROLLING),
+    Mutant(
+        "records without event time roll in any order",
+        "window/rolling.py",
+        "if record.late or (self.state.records and at < self.state.records[-1].at):",
+        "if record.late:",
+        "tests/operators/test_timeless.py",
+    ),
     Mutant(
         "a window is told before the earlier one may have come",
         "window/compare.py",

@@ -32,6 +32,7 @@ class Arriving:
     events: Sequence[Event]
     low_watermark: int | None
     crash: bool
+    at_once: bool = False  # the low watermark moves in the epoch that brings the events, and not in the next
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def arrive(events: Iterable[Event], chance: random.Random, *, lateness: float = 
             low = max(low or 0, chance.choice(left[: 1 + len(left) // 2]).at)
         elif left and chance.random() < 0.5:
             low = max(low or 0, left[0].at)
-        epochs.append(Arriving(taken, low, chance.random() < 0.1))
+        epochs.append(Arriving(taken, low, chance.random() < 0.1, chance.random() < 0.5))
     return Arrival(epochs, on_time, late)
 
 
@@ -91,6 +92,8 @@ def play(topology: ms.Topology, arrival: Arrival) -> Driver:
         with driver.together():
             for event in epoch.events:
                 driver.send(event.stream, event.value)
+            if epoch.low_watermark is not None and epoch.at_once:
+                driver.advance(low_watermark=second(epoch.low_watermark))
         if epoch.low_watermark is not None:
             driver.advance(low_watermark=second(epoch.low_watermark))
     driver.finish()

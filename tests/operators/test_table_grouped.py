@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,12 @@ class Sales:
     count: int
     turnover: float
     mean: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    count: int
+    rate: float
 
 
 def sales() -> Any:
@@ -125,6 +132,77 @@ def test_the_rows_are_the_same_however_they_come() -> None:
             assert driver.keys(shop.grouped) == len(wanted)
 
 
+class Prices(aggregate.Reversible[Order, list[int], list[int]]):
+    """Returns the very list that it goes on to change."""
+
+    def zero(self) -> list[int]:
+        return []
+
+    def add(self, so_far: list[int], record: ms.Record[Order], /) -> list[int]:
+        so_far.append(record.value.price)
+        return so_far
+
+    def remove(self, so_far: list[int], record: ms.Record[Order], /) -> list[int]:
+        so_far.remove(record.value.price)
+        return so_far
+
+    def merge(self, one: list[int], other: list[int], /) -> list[int]:
+        return one + other
+
+    def result(self, so_far: list[int], span: aggregate.Span, /) -> list[int]:
+        return so_far
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_was_told_is_not_changed_by_what_comes(together: bool) -> None:
+    shop = Shop(Prices())
+    driver = shop.driver()
+    with driver.together() if together else nullcontext():
+        for order in (Order("1", "ann", 5, 1), Order("2", "ann", 7, 2), Order("1", "ann", 5, 3), Order("1", "bob", 5, 4)):
+            driver.send(shop.orders, order)
+    changes = [r.value for r in driver.read(shop.grouped.changes) if r.key == "ann"]
+    assert changes == [inserted([5]), updated([5], [5, 7]), updated([5, 7], [7, 5]), updated([7, 5], [7])]
+
+
+class Untyped(Prices):
+    """Nobody says what it returns, so what was told comes back as plain types."""
+
+    def result(self, so_far: list[int], span: aggregate.Span, /) -> Any:
+        return Sales(len(so_far), 0.0, 0.0)
+
+    def returned(self, value: Any) -> Any:
+        return Any
+
+
+def test_a_value_of_a_type_that_nobody_says_is_told_once_if_it_stays() -> None:
+    shop = Shop(Untyped())
+    driver = shop.driver()
+    for order in (Order("1", "ann", 5, 1), Order("1", "ann", 6, 2), Order("2", "ann", 6, 3)):
+        driver.send(shop.orders, order)
+    assert [r.value.after["count"] for r in driver.read(shop.grouped.changes)] == [1, 2]
+
+
+class Unreadable(Prices):
+    """Says that it keeps whole numbers, and keeps text."""
+
+    def add(self, so_far: Any, record: ms.Record[Order], /) -> Any:
+        return [*so_far, "text"]
+
+    def result(self, so_far: Any, span: aggregate.Span, /) -> list[int]:
+        return []
+
+
+def test_what_could_not_be_read_back_is_refused_at_once() -> None:
+    shop = Shop(Unreadable())
+    with pytest.raises(ms.RecordError, match="its state cannot be kept"):
+        shop.driver().send(shop.orders, Order("1", "ann", 5, 1))
+
+
+class Unkept(Prices):
+    def zero(self) -> Any:
+        return object()
+
+
 def test_groups_that_are_empty_take_no_rows() -> None:
     shop = Shop(aggregate.count())
     driver, most = shop.driver(), 0
@@ -166,6 +244,9 @@ def test_what_another_aggregate_kept_is_refused() -> None:
     [
         ({"aggregate": aggregate.max(lambda order: order.price)}, "cannot take a row out again when that changes; give a reversible"),
         ({"aggregate": aggregate.count}, "is not an aggregate"),
+        ({"aggregate": aggregate.rate()}, "no span of time that a rate could be of; count them instead"),
+        ({"aggregate": aggregate.combine(Rates, aggregate.count(), aggregate.rate())}, "no span of time that a rate could be of"),
+        ({"aggregate": Unkept()}, r"Grouped: what Unkept keeps, .*cannot be kept.*define dump and load"),
         ({"group": None}, "Grouped: the group is None; give a function of the row"),
         ({"value": 3}, "Grouped: 3 is not a type"),
     ],

@@ -30,6 +30,9 @@ class Customer:
     at: int
 
 
+ANONYMOUS = "anonymous"  # an order of nobody
+
+
 class Shop:
     def __init__(self, kind: Kind, remember: ms.Duration = ms.DAY) -> None:
         self.kind = kind
@@ -56,7 +59,7 @@ class Shop:
             Order,
             Customer,
             left_key=lambda order: order.id,
-            reference=lambda order: order.customer,
+            reference=lambda order: None if order.customer == ANONYMOUS else order.customer,
             right_key=lambda customer: customer.id,
             kind=kind,
         )
@@ -69,7 +72,7 @@ class Shop:
         found: list[Event] = []
         for at in chance.sample(range(60), 50):
             if chance.random() < 0.5:
-                found.append(Event(self.orders, Order(chance.choice("123456"), chance.choice(["", "a", "b", "c", "d"]), at), at))
+                found.append(Event(self.orders, Order(chance.choice("123456"), chance.choice(["", "a", "b", "c", ANONYMOUS]), at), at))
             else:
                 found.append(Event(self.customers, Customer(chance.choice("abcd"), chance.choice(["", "NL", "DE"]), at), at))
         return found
@@ -112,6 +115,34 @@ def test_an_inner_join_has_no_row_without_a_partner() -> None:
     driver.send(shop.customers, dutch)
     driver.send(shop.customers, Customer("a", "", 3))
     assert changes(driver, shop) == [inserted(Pair(one, dutch)), deleted(Pair(one, dutch))]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_row_without_a_reference_has_no_partner(kind: Kind) -> None:
+    shop = Shop(kind)
+    driver = shop.driver()
+    dutch = Customer("a", "NL", 1)
+    nobodys, anns, again = Order("1", ANONYMOUS, 2), Order("1", "a", 3), Order("1", ANONYMOUS, 4)
+    driver.send(shop.customers, dutch)
+    for order in (nobodys, anns, again):
+        driver.send(shop.orders, order)
+    driver.send(shop.customers, Customer("a", "DE", 5))
+    alone, found = Pair(nobodys, None), Pair(anns, dutch)
+    if kind is Kind.LEFT:
+        assert changes(driver, shop) == [inserted(alone), updated(alone, found), updated(found, Pair(again, None))]
+    else:
+        assert changes(driver, shop) == [inserted(found), deleted(found)]
+
+
+def test_an_answer_that_is_on_its_way_when_a_row_refers_to_nothing_any_more_is_passed_over() -> None:
+    shop = Shop(Kind.LEFT)
+    driver = shop.driver()
+    driver.send(shop.customers, Customer("a", "NL", 1))
+    with driver.together():
+        for order in (Order("1", "a", 2), Order("1", ANONYMOUS, 3), Order("2", "a", 2), Order("2", "", 3), Order("2", ANONYMOUS, 4)):
+            driver.send(shop.orders, order)
+            driver.epoch()
+    assert rows(driver, shop.joined.changes) == {"1": Pair(Order("1", ANONYMOUS, 3), None), "2": Pair(Order("2", ANONYMOUS, 4), None)}
 
 
 def test_one_right_row_serves_many_left_ones() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,20 @@ class InPlace(View[Booking, Statement]):
         row = row or Statement(0)
         row.balance += record.value.amount
         return row
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    last: list[int]
+
+
+class InPlaceInside(View[Booking, Wrapped]):
+    """A new row every time, around the old list."""
+
+    def apply(self, row: Wrapped | None, record: ms.Record[Booking]) -> Wrapped:
+        last = [] if row is None else row.last
+        last.append(record.value.amount)
+        return Wrapped(last)
 
 
 class Bank:
@@ -108,7 +123,8 @@ def test_the_rows_are_the_same_however_they_come() -> None:
             assert driver.keys(bank.balances) == sum(balance != 0 for balance in balances.values())
 
 
-def test_a_row_that_is_changed_in_place_is_refused() -> None:
+@pytest.mark.parametrize("view", [InPlace, InPlaceInside])
+def test_a_row_that_is_changed_in_place_is_refused(view: type[View[Booking, Any]]) -> None:
     topology = ms.Topology("bank")
     bookings = topology.inject(
         "bookings",
@@ -117,8 +133,8 @@ def test_a_row_that_is_changed_in_place_is_refused() -> None:
         timestamp=lambda booking: second(booking.at),
         low_watermark=ms.BoundedDisorder(ms.SECOND),
     )
-    topology.compute("in place", InPlace()).reads(bookings)
+    topology.compute("in place", view()).reads(bookings)
     driver = Driver(topology, ship=False)
     driver.send(bookings, Booking("a", 1, 1))
-    with pytest.raises(ms.RecordError, match=r"InPlace.apply has changed the row that it was given.*return a new one"):
+    with pytest.raises(ms.RecordError, match=rf"{view.__name__}.apply has changed the row that it was given.*return a new one"):
         driver.send(bookings, Booking("a", 1, 2))

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.aggregate.live import alive
+from millstream.aggregate.numbers import Count, Extreme, FloatSum, FromMoments, Rate, WholeSum
 from millstream.aggregate.protocol import Aggregate, Reversible, Span
 from millstream.record import Record
+
+CHECK_THEMSELVES = (Count, Rate, FloatSum, WholeSum, FromMoments, Extreme)  # what these keep can always be read back
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,18 @@ class ReversibleCombined(Combined, Reversible[Any, tuple[Any, ...], Any]):
 def combined(make: Callable[..., Any], parts: tuple[Aggregate[Any, Any, Any], ...]) -> Combined:
     kind = ReversibleCombined if all(isinstance(part, Reversible) for part in parts) else Combined
     return kind(make, tuple(map(alive, parts)))
+
+
+def checks_itself(aggregate: Aggregate[Any, Any, Any]) -> bool:
+    """Whether what it keeps can always be read back."""
+    return all(isinstance(part, CHECK_THEMSELVES) for part in parts_of(aggregate))
+
+
+def parts_of(aggregate: Aggregate[Any, Any, Any]) -> list[Aggregate[Any, Any, Any]]:
+    """What is combined, at any depth; of any other, itself."""
+    if isinstance(aggregate, Combined):
+        return [one for part in aggregate.parts for one in parts_of(part)]
+    return [aggregate]
 
 
 def made_by(make: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from millstream.aggregate.protocol import Aggregate, Reversible, Span
+from millstream.errors import TopologyError
 from millstream.record import Record
 
 
@@ -77,3 +79,14 @@ def _dump(value: Any) -> Any:
 
 
 encode = msgspec.msgpack.Encoder(enc_hook=_dump).encode
+
+
+def check_kept(call: str, aggregate: Aggregate[Any, Any, Any], of: Any, there_and_back: Callable[[], Any]) -> None:
+    """Refuse, while building, an aggregate of values of type `of` whose accumulator does not come back from where it is kept."""
+    try:
+        there_and_back()
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise TopologyError(
+            f"{call}: what {aggregate.name} keeps, {aggregate.kept(of)}, cannot be kept: {error}; "
+            f"let it keep plain types, dataclasses or Structs, or define dump and load"
+        ) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -12,7 +12,7 @@ import msgspec
 import millstream as ms
 from millstream import arguments
 from millstream.change import inserted
-from millstream.join.sides import Left, Pair, Right
+from millstream.join.sides import Left, Pair, Right, check_stream, check_table, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -67,6 +67,9 @@ class AsOf(ms.Computation[Versions[L, R]], Generic[L, R]):
 
     `late` and `late_versions` have what came too late. It is never joined: the history that it belongs to is gone.
 
+    Versions may be without event time (`ms.Timeless()`): nobody waits for them, and an old one counts for what comes after it.
+    The records may not.
+
     Kept: the newest version, and those that a waiting record can reach; records that wait. Nothing of a key whose versions are
     all out of reach of the low watermark.
     """
@@ -81,7 +84,7 @@ class AsOf(ms.Computation[Versions[L, R]], Generic[L, R]):
     def __init__(
         self, value: type[L], version: type[R], *, direction: Direction = Direction.BACKWARD, tolerance: ms.Duration | None = None
     ) -> None:
-        self.value, self.version = arguments.value_type("AsOf", value), arguments.value_type("AsOf", version)
+        self.value, self.version = arguments.value_type("AsOf", value), row_type("AsOf", version)
         self.direction = arguments.choice("AsOf", "direction", direction, Direction)
         if tolerance is None and direction is not Direction.BACKWARD:
             raise ms.TopologyError(
@@ -108,18 +111,27 @@ class AsOf(ms.Computation[Versions[L, R]], Generic[L, R]):
         With `versions`, each record of a plain stream is a version, in whatever order they come. With `table`, each change is
         one; a table that has passed over an older record does not have it as a version.
         """
+        check_stream("AsOf.of", "the stream", stream, self.value)
+        origin = stream.origin()
+        if isinstance(origin, ms.InjectedStream) and origin.injection.is_timeless:
+            raise ms.TopologyError(
+                f"AsOf.of: {origin.name!r} is injected with ms.Timeless(), and nobody keeps the versions of a time that is past; inject it "
+                f"with ms.BoundedDisorder(...), or use Lookup for the row as it stands"
+            )
         if versions is not None and table is None:
+            check_stream("AsOf.of", "versions=", versions, self.version)
             table = versions.map(inserted)
         elif table is None or versions is not None:
             raise ms.TopologyError("AsOf.of: give either table=, a stream of changes, or versions=, a stream of rows")
+        check_table("AsOf.of", "table=", table, self.version)
         self.versions_first &= _maker(stream) is not _maker(table)
         return table.map(Right), stream.map(Left)
 
     def process_record(self, record: ms.Record[Left[L] | Right[ms.Change[R]]]) -> None:
         at, kept = record.timestamp, self.state
         match record.value:
-            case Left(value=value) if record.late:
-                self.late.produce(value, timestamp=at)
+            case Left(value=value) if record.late or (kept.versions and kept.versions[-1].since > at):
+                self.late.produce(value, timestamp=at)  # what stood then may be forgotten
             case Right(value=change) if record.late:
                 row = change.before if change.after is None else change.after
                 assert row is not None
@@ -130,9 +142,10 @@ class AsOf(ms.Computation[Versions[L, R]], Generic[L, R]):
                     kept.looking.append(one)
                     self._look_again()
             case Right(value=change):
-                if kept.versions and kept.versions[-1].since == at:
-                    kept.versions.pop()  # it was replaced the very instant that it came
-                kept.versions.append(Version(at, change.after))
+                place = bisect_left(kept.versions, at, key=_since)  # the last, unless it has no event time and is old
+                if place < len(kept.versions) and kept.versions[place].since == at:
+                    del kept.versions[place]  # it was replaced the very instant that it came
+                kept.versions.insert(place, Version(at, change.after))
                 if not kept.looking:
                     self._forget(at)
                 elif self.direction is not Direction.BACKWARD:
@@ -191,7 +204,8 @@ class AsOf(ms.Computation[Versions[L, R]], Generic[L, R]):
     def _forget(self, coming: ms.Timestamp) -> None:
         """Let go of the versions that nobody can reach: those that wait see their own past, and what comes from now on the newest."""
         versions, looking = self.state.versions, self.state.looking
-        oldest = looking[0].at if looking else coming
+        newest = versions[-1].since if versions else coming
+        oldest = looking[0].at if looking else max(coming, newest, key=int)
         first = max(bisect_right(versions, oldest, key=_since) - 1, 0)
         while first < len(versions) and self._is_nothing(versions[first], oldest):
             first += 1

@@ -11,7 +11,7 @@ import msgspec
 
 import millstream as ms
 from millstream import arguments
-from millstream.join.sides import Left, Pair, Right
+from millstream.join.sides import Left, Pair, Right, check_stream
 
 V = TypeVar("V")
 L = TypeVar("L")
@@ -57,8 +57,8 @@ class Join(ms.Computation[Sides[L, R]], Generic[L, R]):
     `unmatched_left` and `unmatched_right` have the records that found no partner, where `misses` asks for them: told when none
     can come any more, and dated with the first instant at which that is certain.
 
-    `late_left` and `late_right` have the late records. These are never joined: of the partners that a late record could have,
-    some are forgotten, and may have been told as misses.
+    `late_left` and `late_right` have the records that are older than the low watermark. These are never joined: of the partners
+    that such a record could have, some are forgotten, and may have been told as misses.
 
     Kept: the records that may still find a partner, those within `before` and `after` of the low watermark.
     """
@@ -85,14 +85,17 @@ class Join(ms.Computation[Sides[L, R]], Generic[L, R]):
 
     def of(self, left: ms.Stream[L], right: ms.Stream[R]) -> tuple[ms.Stream[Left[L] | Right[R]], ...]:
         """All that it reads: `reads(*join.of(orders, payments))`. Both under the key by which they belong together."""
+        check_stream("Join.of", "the left side", left, self.left)
+        check_stream("Join.of", "the right side", right, self.right)
         return left.map(Left), right.map(Right)
 
     def process_record(self, record: ms.Record[Left[L] | Right[R]]) -> None:
         at, sides = record.timestamp, self.state
+        late = at < self.low_watermark  # also where it has no event time: its partners are forgotten all the same
         match record.value:
-            case Left(value=left) if record.late:
+            case Left(value=left) if late:
                 self.late_left.produce(left, timestamp=at)
-            case Right(value=right) if record.late:
+            case Right(value=right) if late:
                 self.late_right.produce(right, timestamp=at)
             case Left(value=left):
                 mine = Side(at, left)

@@ -8,7 +8,7 @@ import msgspec
 
 import millstream as ms
 from millstream import arguments
-from millstream.join.sides import Left, Pair, Right
+from millstream.join.sides import Left, Pair, Right, check_stream, check_table, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -36,13 +36,15 @@ class Lookup(ms.Computation[LookedUp[R]], Generic[L, R]):
     unmatched: ms.Output[L]
 
     def __init__(self, value: type[L], row: type[R]) -> None:
-        self.value, self.row = arguments.value_type("Lookup", value), arguments.value_type("Lookup", row)
+        self.value, self.row = arguments.value_type("Lookup", value), row_type("Lookup", row)
 
     def type_arguments(self) -> dict[str, Any]:
         return {"L": self.value, "R": self.row}
 
     def of(self, stream: ms.Stream[L], *, table: ms.Table[R]) -> tuple[ms.Stream[Left[L] | Right[ms.Change[R]]], ...]:
         """All that it reads: `reads(*lookup.of(orders, table=customers))`. Both under the key of the table."""
+        check_stream("Lookup.of", "the stream", stream, self.value)
+        check_table("Lookup.of", "table=", table, self.row)
         return table.map(Right), stream.map(Left)
 
     def process_record(self, record: ms.Record[Left[L] | Right[ms.Change[R]]]) -> None:

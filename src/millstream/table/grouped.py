@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import typing
 import zlib
@@ -13,9 +14,12 @@ import msgspec
 import millstream as ms
 from millstream import arguments
 from millstream.aggregate import Reversible, Span
-from millstream.aggregate.live import alive, encode
+from millstream.aggregate.combined import checks_itself, parts_of
+from millstream.aggregate.live import alive, check_kept, encode
+from millstream.aggregate.numbers import Rate
 from millstream.aggregate.protocol import is_aggregate
-from millstream.table.dating import date_of_change
+from millstream.join.sides import check_table, row_type
+from millstream.table.dating import date_of_change, forget, is_over, keep
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -50,6 +54,7 @@ class Grouped(ms.Computation[Group[Any, R]], Generic[V, R]):
 
     `changes` is the table. A row that moves leaves one group and enters another; a group without rows is no row. The aggregate
     is a reversible one, so that a row that has changed can be taken out as it was: a count, a sum, a mean; a maximum is not.
+    A rate is refused too: the rows of a table are no records of a span of time.
 
     Kept: one accumulator a group, and as what it was last told.
     """
@@ -57,7 +62,7 @@ class Grouped(ms.Computation[Group[Any, R]], Generic[V, R]):
     changes: ms.Output[ms.Change[R]]
 
     def __init__(self, value: type[V], group: Callable[[V], str], aggregate: Reversible[V, Any, R]) -> None:
-        self.value = arguments.value_type("Grouped", value)
+        self.value = row_type("Grouped", value)
         arguments.function("Grouped: the group", group, "the row")
         is_aggregate("Grouped", aggregate)
         if not isinstance(aggregate, Reversible):
@@ -65,14 +70,20 @@ class Grouped(ms.Computation[Group[Any, R]], Generic[V, R]):
                 f"Grouped: {aggregate.name} cannot take a row out again when that changes; give a reversible aggregate, such as count, "
                 f"sum or mean"
             )
+        if any(isinstance(part, Rate) for part in parts_of(aggregate)):
+            raise ms.TopologyError("Grouped: the rows of a table stand for no span of time that a rate could be of; count them instead")
         self.group, self.mark = group, zlib.crc32(aggregate.name.encode())
         self.aggregate = typing.cast(Reversible[V, Any, R], alive(aggregate))
+        row_type(f"Grouped: what {aggregate.name} returns", self.aggregate.returned(self.value))
+        self._checks = not checks_itself(self.aggregate)
+        check_kept("Grouped", aggregate, self.value, lambda: self.decode_state(encode(self.initial_state())))
 
     def type_arguments(self) -> dict[str, Any]:
         return {"V": self.value, "R": self.aggregate.returned(self.value)}
 
     def of(self, table: ms.Table[V]) -> tuple[ms.Stream[Regrouped[V]], ...]:
         """What it reads: `reads(*grouped.of(orders))`, each change under both of its groups, whatever key the table has."""
+        check_table("Grouped.of", "the table", table, self.value)
         return (table.by_each(functools.partial(_groups, self.group)).map(Regrouped),)
 
     def state_type(self) -> Any:
@@ -92,22 +103,28 @@ class Grouped(ms.Computation[Group[Any, R]], Generic[V, R]):
         if not kept.rows:
             kept.so_far = self.aggregate.zero()
         before, after = kept.told, self.aggregate.result(kept.so_far, ALWAYS) if kept.rows else None
-        if after != before:
-            kept.told, kept.since = after, date_of_change(record.timestamp, kept.since, self.low_watermark)
+        # What was kept of a type that nobody says comes back as plain types: then only what is written is the same.
+        if after != before and encode(after) != encode(before):
+            kept.since = date_of_change(record.timestamp, kept.since, self.low_watermark)
             self.changes.produce(ms.Change(before, after), timestamp=kept.since)
+            kept.told = copy.deepcopy(after)  # an aggregate may go on changing what it has returned
         if not kept.rows:
-            self.set_timer("forget", at=kept.since)
+            forget(self, kept.since, since=kept.since)
         elif before is None:
-            self.cancel_timer("forget")
+            keep(self)
 
     def _as_record(self, row: V, record: ms.Record[Any]) -> ms.Record[V]:
         return ms.Record(self.key, row, record.timestamp)
 
     def process_timer(self, timer: ms.Timer) -> None:
-        del self.state
+        if is_over(self, timer):
+            del self.state
 
     def encode_state(self, state: Group[Any, R]) -> bytes:
-        return encode(state)
+        kept = encode(state)
+        if self._checks:
+            self._decode(kept)
+        return kept
 
     def decode_state(self, stored: bytes) -> Group[Any, R]:
         state = self._decode(stored)

@@ -10,8 +10,8 @@ import msgspec
 
 import millstream as ms
 from millstream import arguments
-from millstream.join.sides import Left, Pair, Right
-from millstream.table.dating import date_of_change
+from millstream.join.sides import Left, Pair, Right, check_table, row_type
+from millstream.table.dating import date_of_change, forget, is_over
 
 V = TypeVar("V")
 L = TypeVar("L")
@@ -74,7 +74,7 @@ class TableJoin(ms.Computation[JoinedRow[L, R]], Generic[L, R]):
 
     `changes` is the table. It talks to itself: a left row tells the key that it refers to, and is told what stands there, now
     and when that changes. Only then is it told: a row that comes, or moves to another partner, is one change. What is on its
-    way while a row moves is passed over.
+    way while a row moves is passed over. A row whose reference is None refers to nothing: it has no partner.
 
     Kept: both tables once, and who points where.
     """
@@ -89,11 +89,11 @@ class TableJoin(ms.Computation[JoinedRow[L, R]], Generic[L, R]):
         right: type[R],
         *,
         left_key: Callable[[L], str],
-        reference: Callable[[L], str],
+        reference: Callable[[L], str | None],
         right_key: Callable[[R], str],
         kind: Kind = Kind.INNER,
     ) -> None:
-        self.left, self.right = arguments.value_type("TableJoin", left), arguments.value_type("TableJoin", right)
+        self.left, self.right = row_type("TableJoin", left), row_type("TableJoin", right)
         arguments.function("TableJoin: left_key", left_key, "the left row")
         arguments.function("TableJoin: reference", reference, "the left row")
         arguments.function("TableJoin: right_key", right_key, "the right row")
@@ -105,6 +105,8 @@ class TableJoin(ms.Computation[JoinedRow[L, R]], Generic[L, R]):
 
     def of(self, left: ms.Table[L], right: ms.Table[R]) -> tuple[ms.Stream[Messages[L, R]], ...]:
         """All that it reads: `reads(*join.of(orders, customers))`, under whatever keys these tables have."""
+        check_table("TableJoin.of", "the left side", left, self.left)
+        check_table("TableJoin.of", "the right side", right, self.right)
         left_key, right_key = self.left_key, self.right_key
         lefts = left.by(lambda change: _at_left(left_key(_row(change)))).map(Left)
         rights = right.by(lambda change: _at_right(right_key(_row(change)))).map(Right)
@@ -130,18 +132,19 @@ class TableJoin(ms.Computation[JoinedRow[L, R]], Generic[L, R]):
                 kept.pointing[left] = asked
                 self.pointed_at.produce(PointedAt(asked, kept.right), timestamp=at, key=_at_left(left))
         if self._is_empty():
-            self.set_timer("forget", at=max(kept.since, ms.Timestamp(kept.asked), key=int) + ms.MICROSECOND)
+            last = max(kept.since, ms.Timestamp(kept.asked), key=int) + ms.MICROSECOND
+            forget(self, last, since=last)
 
     def _take_left(self, change: ms.Change[L], at: ms.Timestamp) -> None:
         kept, left, before = self.state, self.left_key(_row(change)), self._stands()
         old, new = (None if row is None else self.reference(row) for row in (kept.left, change.after))
         kept.left = change.after
         if old != new:
+            kept.asked = max(kept.asked + 1, int(at))  # a number that this row has not had: answers to others are passed over
             if old is not None:
                 self.points.produce(Points(left, None), timestamp=at, key=_at_right(old))
             kept.waits, kept.stood, kept.right = new is not None, before if new is not None else None, None
             if new is not None:
-                kept.asked = max(kept.asked + 1, int(at))  # a number that this row has not had
                 self.points.produce(Points(left, kept.asked), timestamp=at, key=_at_right(new))
         self._tell(left, before, at)
 
@@ -159,7 +162,7 @@ class TableJoin(ms.Computation[JoinedRow[L, R]], Generic[L, R]):
             self.changes.produce(ms.Change(before, after), timestamp=at, key=left)
 
     def process_timer(self, timer: ms.Timer) -> None:
-        if self._is_empty():
+        if is_over(self, timer) and self._is_empty():
             del self.state
 
     def _is_empty(self) -> bool:

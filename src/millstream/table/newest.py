@@ -9,7 +9,8 @@ import msgspec
 
 import millstream as ms
 from millstream import arguments
-from millstream.table.dating import date_of_change
+from millstream.join.sides import row_type
+from millstream.table.dating import date_of_change, forget, is_over, keep
 
 V = TypeVar("V")
 
@@ -30,7 +31,7 @@ class Newest(ms.Computation[NewestRow[V]], Generic[V]):
 
     `changes` is the table. A value that is `gone` deletes the row. That it did is remembered until the low watermark is
     `remember` past it, so that an older record which comes in the meantime does not bring the row back; one that comes later
-    still does.
+    still does. Where nothing that it reads has event time, it is remembered so long on the wall clock.
 
     `older` has the records that were passed over because a newer one had come. A late record counts like any other.
 
@@ -41,7 +42,7 @@ class Newest(ms.Computation[NewestRow[V]], Generic[V]):
     older: ms.Output[V]
 
     def __init__(self, value: type[V], *, gone: Callable[[V], bool] | None = None, remember: ms.Duration = ms.DAY) -> None:
-        self.value = arguments.value_type("Newest", value)
+        self.value = row_type("Newest", value)
         if gone is not None:
             arguments.function("Newest: gone", gone, "the value")
         self.gone = gone
@@ -62,9 +63,10 @@ class Newest(ms.Computation[NewestRow[V]], Generic[V]):
             self.changes.produce(ms.Change(before, after), timestamp=date_of_change(at, kept.at, self.low_watermark))
         kept.at, kept.row = at, after
         if after is None:
-            self.set_timer("forget", at=at + self.remember)
+            forget(self, at + self.remember, since=at, remember=self.remember)
         elif before is None:
-            self.cancel_timer("forget")
+            keep(self)
 
     def process_timer(self, timer: ms.Timer) -> None:
-        del self.state
+        if is_over(self, timer):
+            del self.state

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import typing
 from abc import abstractmethod
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 import millstream as ms
-from millstream.table.dating import date_of_change
+from millstream.join.sides import row_type
+from millstream.table.dating import date_of_change, forget, is_over, keep
 
 E = TypeVar("E")
 Row = TypeVar("Row")
@@ -34,6 +36,11 @@ class View(ms.Computation[ViewRow[Row]], Generic[E, Row]):
     `changes` is the table. Records count as they come, late ones too; several views may read one stream. Kept: one row a key.
     """
 
+    def state_type(self) -> Any:
+        (row,) = typing.get_args(self.output_type("changes"))
+        row_type(type(self).__name__, row)
+        return super().state_type()
+
     changes: ms.Output[ms.Change[Row]]
 
     @abstractmethod
@@ -44,7 +51,7 @@ class View(ms.Computation[ViewRow[Row]], Generic[E, Row]):
         kept, before = self.state, self.state.row
         stood = _encode(before)
         after = self.apply(before, record)
-        if after is before and _encode(after) != stood:
+        if _encode(before) != stood:
             raise ms.TopologyError(
                 f"{type(self).__name__}.apply has changed the row that it was given, so nobody could be told what it was before; "
                 f"return a new one, such as dataclasses.replace(row, ...)"
@@ -54,9 +61,10 @@ class View(ms.Computation[ViewRow[Row]], Generic[E, Row]):
         kept.since, kept.row = date_of_change(record.timestamp, kept.since, self.low_watermark), after
         self.changes.produce(ms.Change(before, after), timestamp=kept.since)
         if after is None:
-            self.set_timer("forget", at=kept.since)
+            forget(self, kept.since, since=kept.since)
         elif before is None:
-            self.cancel_timer("forget")
+            keep(self)
 
     def process_timer(self, timer: ms.Timer) -> None:
-        del self.state
+        if is_over(self, timer):
+            del self.state

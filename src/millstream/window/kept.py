@@ -10,12 +10,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from millstream import arguments
-from millstream.aggregate.combined import Combined
-from millstream.aggregate.live import alive, encode
-from millstream.aggregate.numbers import Count, Extreme, FloatSum, FromMoments, Rate, WholeSum
+from millstream.aggregate.combined import checks_itself
+from millstream.aggregate.live import alive, check_kept, encode
 from millstream.aggregate.protocol import Aggregate, Span, is_aggregate
 from millstream.computation import Computation
-from millstream.errors import TopologyError
 from millstream.stream import Output
 from millstream.timestamp import Timestamp, describe
 from millstream.window.spans import Days, Hopping, Tumbling, Windows, check_windows
@@ -28,7 +26,6 @@ FORMAT = 1
 NEVER = Timestamp(0)
 SESSION = 0  # in place of a number of hops
 SKIP = "tell no more"  # comes after the timer of `retry_tag` at the same time: timers of one time are called by their tags
-CHECK_THEMSELVES = (Count, Rate, FloatSum, WholeSum, FromMoments, Extreme)  # what these keep can always be read back
 
 
 class Pane(msgspec.Struct, Generic[A], array_like=True):
@@ -85,14 +82,8 @@ class Aggregating(Computation[Any], Generic[V, R]):
         is_aggregate(call, aggregate)
         self.of, self.aggregate = of, alive(aggregate)
         self.mark = zlib.crc32(aggregate.name.encode())
-        self._checks = not _checks_itself(self.aggregate)
-        try:
-            self.decode_state(encode(self.filled()))
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise TopologyError(
-                f"{call}: what {aggregate.name} keeps, {aggregate.kept(of)}, cannot be kept: {error}; "
-                f"let it keep plain types, dataclasses or Structs, or define dump and load"
-            ) from None
+        self._checks = not checks_itself(self.aggregate)
+        check_kept(call, aggregate, of, lambda: self.decode_state(encode(self.filled())))
 
     def filled(self) -> Any:
         """A state with something in it, to see while building whether it can be kept."""
@@ -149,9 +140,3 @@ class Windowing(Aggregating[V, R], Generic[V, R]):
 def retry_tag(window: Span) -> str:
     """The timer of a window that could not be told, so that its dead letter says which."""
     return f"tell {describe(window.start)}"
-
-
-def _checks_itself(aggregate: Aggregate[Any, Any, Any]) -> bool:
-    if isinstance(aggregate, Combined):
-        return all(map(_checks_itself, aggregate.parts))
-    return isinstance(aggregate, CHECK_THEMSELVES)

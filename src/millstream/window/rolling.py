@@ -36,7 +36,8 @@ class Rolling(Aggregating[V, R], Generic[V, R]):
         topology.compute("recent", recent).reads(requests)
 
     Records come in the order of event time, once the low watermark has passed them; of several at the same time, each sees
-    those before it. Late ones go to `late`, and count nowhere.
+    those before it. Late ones go to `late`, and count nowhere; so do those of an input without event time that are older than a
+    record which has been told.
 
     The records of the last `over` are kept. A reversible aggregate (count, sum, mean, stddev, rate) costs the same however many
     these are; any other is made anew of all of them for each record.
@@ -59,10 +60,10 @@ class Rolling(Aggregating[V, R], Generic[V, R]):
         return Recent(FORMAT, self.mark, [], self.aggregate.zero())
 
     def process_record(self, record: Record[V]) -> None:
-        if record.late:
-            self.late.produce(record.value, timestamp=record.timestamp)
-            return
         at = record.timestamp
+        if record.late or (self.state.records and at < self.state.records[-1].at):
+            self.late.produce(record.value, timestamp=at)
+            return
         if not self.state.records:
             self.set_timer("forget", at=at + self.over)
         self._forget(at - self.over)
