@@ -226,6 +226,42 @@ def test_retention_leaves_what_a_delivery_needs(tmp_path: Path, clock: Clock) ->
     assert made.kept == frozenset()
 
 
+def test_retention_leaves_what_came_after_all_that_is_known_of_readers(tmp_path: Path, clock: Clock) -> None:
+    """The writer may write a commit before it hears who needs it."""
+    table = local(tmp_path, clock)
+    table.grow(1, 2, 3)
+    clock.now += 2 * HOUR
+    made = upkeep(table, tmp_path, retention=HOUR)
+    made.run(clock.now, Needs(2))
+    assert values(tmp_path) == [3, 3]
+    assert made.kept == frozenset()  # nobody is known to need it
+
+
+def test_each_stream_has_the_retention_that_was_asked_for_it(tmp_path: Path, clock: Clock) -> None:
+    table = local(tmp_path, clock)
+    for epoch, stream in enumerate(("usual", "short", "long", "ever"), 1):
+        table.grow(epoch, stream=stream)
+    made = upkeep(table, tmp_path, retention=2 * HOUR, short=Keeping(HOUR), long=Keeping(3 * HOUR), ever=Keeping(None))
+    for left in ([1, 2, 3, 4], [1, 3, 4], [3, 4], [4], [4]):
+        run(made, table)
+        assert values(tmp_path) == sorted(left * 2)
+        clock.now += HOUR + SECOND
+
+
+def test_a_slow_stream_grows_old_though_its_files_are_merged(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged with whatever is young, its records would be young for ever."""
+    monkeypatch.setattr(module, "FILES_PER_MERGE", 4)
+    table = local(tmp_path, clock)
+    keeper = upkeep(table, tmp_path, retention=HOUR)
+    for epoch in range(1, 61):
+        table.grow(epoch)
+        run(keeper, table)
+        clock.now += 3 * MINUTE
+    found = set(values(tmp_path))
+    assert set(range(41, 61)) <= found <= set(range(35, 61))
+    assert len(live(tmp_path)) < 15
+
+
 def test_files_younger_than_the_retention_stay(table: Table, tmp_path: Path) -> None:
     run(upkeep(table, tmp_path, retention=HOUR), table)
     assert len(values(tmp_path)) == 200

@@ -21,10 +21,11 @@ from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.segments import SegmentWriter
 from millstream.log.entries import entry_path
+from millstream.log.keeping import Keeping
 from millstream.log.reading_history import records
 from millstream.log.rows import Rows
-from millstream.log.snapshot import newest_version
-from millstream.timestamp import Timestamp
+from millstream.log.snapshot import LogSnapshot, newest_version
+from millstream.timestamp import Duration, Timestamp
 from millstream.writer.log_output import LOG
 from millstream.writer.messages import BeginWriting, LogSettings, NamedParts, OutputSettings, TailAnswer
 from tests.writer.child import WriterChild
@@ -52,11 +53,12 @@ class Run:
     def newest(self) -> int:
         return len(self.places)
 
-    def start(self, *, logged: int = 0, delivered: int = 0, retention: int | None = None) -> WriterChild:
+    def start(
+        self, *, logged: int = 0, delivered: int = 0, log: LogSettings | None = None, needed_from: dict[str, int] | None = None
+    ) -> WriterChild:
         outputs = [OutputSettings(o.name, o.stream, o.path, delivered, o.format, self.every) for o in self.outputs]
-        begin = BeginWriting(
-            str(self.folder), "id", 1, self.newest, LogSettings(logged, retention=retention), outputs, pickle.dumps({"s": int}), self.every
-        )
+        log, types = log or LogSettings(logged), pickle.dumps({"s": int})
+        begin = BeginWriting(str(self.folder), "id", 1, self.newest, log, outputs, types, self.every, needed_from or {})
         self.child = WriterChild(begin, answer=self.answer, written=self.written)
         self.child.start()
         return self.child
@@ -91,6 +93,10 @@ class Run:
 
     def in_log(self) -> list[int]:
         return sorted(int(value) for value in records(LocalDisk(self.folder / "log"), "s")["value"].to_pylist())
+
+    def left(self) -> list[int]:
+        """The same, where nothing may be left."""
+        return self.in_log() if LogSnapshot(LocalDisk(self.folder / "log")).files else []
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -137,14 +143,23 @@ def test_what_is_committed_is_in_log_table_and_files(run: Run) -> None:
 def test_it_is_said_once_that_retention_leaves_what_somebody_needs(run: Run) -> None:
     run.outputs = ()
     run.commit(1, 2)
-    child = run.start(retention=0)
-    child.keep({"s": 1})
+    child = run.start(log=LogSettings(0, retention=0), needed_from={"s": 1})  # known from the beginning
     run.wait(1)
     wait_for(lambda: child.kept != [])
     run.commit(3)
     assert child.stop(run.newest, TIMEOUT) == []
     assert child.kept == ["s"]
     assert run.in_log() == [1, 2, 3]
+
+
+def test_each_stream_is_kept_as_it_was_asked(run: Run) -> None:
+    run.outputs = ()
+    child = run.start(log=LogSettings(0, retention=0, streams={"s": Keeping(None, Duration(1))}))
+    for n in range(3):
+        run.commit(n, n + 5, n + 10)  # all of one key each time
+        run.wait(run.newest)
+    wait_for(lambda: run.left() == [10, 11, 12])
+    assert child.stop(run.newest, TIMEOUT) == []
 
 
 def test_a_target_that_cannot_be_written_to_is_named(run: Run) -> None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from millstream.log.history import History, StagedFile, read_file
 from millstream.log.keeping import PARTS, Keeping, Needs
-from millstream.log.rows import ORDER, RECORDS, ROWS_PER_FILE
+from millstream.log.rows import ORDER, ROWS_PER_FILE
 from millstream.log.snapshot import LiveFile, LogSnapshot
 from millstream.timestamp import SECOND, Timestamp
 
@@ -124,24 +124,8 @@ class Compaction:
         return rewriting.removed
 
     def _finish(self, snapshot: LogSnapshot, at: _Pass, now: Timestamp, needs: Needs) -> list[str]:
-        """Of the portion, the newest record of each key stays, unless it is a deletion: what is older of its key is gone by now, or
-        goes with the same entry."""
-        files = [file for file in snapshot.of_stream(at.stream) if file.last > at.compacted and file.first <= at.upto]
-        rewriting = _Rewriting(self._history)
-        index = self._index(files, at.compacted, at.upto) if files else RECORDS.empty_table()  # retention may have been there first
-        if index.num_rows:
-            stays = _newest(index)
-            of_file, rows = index["file"].to_numpy(), index["row"].to_numpy()
-            for number, file in enumerate(files):
-                ours = of_file == number
-                if not ours.any():
-                    continue
-                whole = read_file(self._history.disk, file.path)
-                newest = rows[ours & stays]
-                gone = np.zeros(whole.num_rows, np.bool_)
-                gone[rows[ours & ~stays]] = True
-                gone[newest] = _deletions(whole["value"].take(pa.array(newest)), is_table=self._streams[at.stream].is_table)
-                rewriting.leave_out(file, gone, whole)
+        """What the portion supersedes in itself goes, and its deletions; then these epochs are compacted."""
+        rewriting = self._rewritten(snapshot, at)
         if not self._commit(snapshot, rewriting, {at.stream: at.upto}):
             return []
         after = self._streams[at.stream].compact_after
@@ -150,6 +134,28 @@ class Compaction:
             self._rests[at.stream] = now + max(after // PARTS, LOOK_EVERY)
         self._pass = None if at.is_last else self._portion(snapshot, at.stream, now, needs.settled(at.stream))
         return rewriting.removed
+
+    def _rewritten(self, snapshot: LogSnapshot, at: _Pass) -> _Rewriting:
+        """The portion with the newest record of each key, unless that is a deletion: what is older of its key is gone by now, or goes
+        with the same entry."""
+        rewriting = _Rewriting(self._history)
+        files = [file for file in snapshot.of_stream(at.stream) if file.last > at.compacted and file.first <= at.upto]
+        if not files:  # retention was there first
+            return rewriting
+        index = self._index(files, at.compacted, at.upto)
+        of_file, rows, stays = index["file"].to_numpy(), index["row"].to_numpy(), _newest(index)
+        del index
+        for number, file in enumerate(files):
+            ours = of_file == number
+            if not ours.any():
+                continue
+            whole = read_file(self._history.disk, file.path)
+            newest = rows[ours & stays]
+            gone = np.zeros(whole.num_rows, np.bool_)
+            gone[rows[ours & ~stays]] = True
+            gone[newest] = _deletions(whole["value"].take(pa.array(newest)), is_table=self._streams[at.stream].is_table)
+            rewriting.leave_out(file, gone, whole)
+        return rewriting
 
     def _commit(self, snapshot: LogSnapshot, rewriting: _Rewriting, compacted: dict[str, int]) -> bool:
         """The data of the table changes: records leave it. False, and the pass comes to nothing, if another has exchanged a file."""
@@ -183,11 +189,12 @@ class _Rewriting:
 
 
 def _cut(files: Sequence[LiveFile], compacted: int, upto: int) -> int:
-    """The last epoch of a portion: of no more files than a step may look at, but of one epoch at least."""
+    """The last epoch of a portion: of no more files than a step may look at, but of one file and epoch at least."""
+    first = max(files[0].first, compacted + 1)
     rows = size = 0
     for file in files:
         rows, size = rows + file.rows, size + file.size
-        if (rows > ROWS_PER_STEP or size > BYTES_PER_STEP) and file.first > compacted + 1:
+        if (rows > ROWS_PER_STEP or size > BYTES_PER_STEP) and file.first > first:
             return file.first - 1
     return upto
 
