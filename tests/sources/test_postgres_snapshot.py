@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.sources.postgres_captures import ALL, TIMEOUT, Account, Captured, Com
 from tests.waiting import wait_until
 
 ROWS = 2_000
+RATE = 500  # rows that are written a second while a capture starts, at least
 
 
 @pytest.fixture
@@ -31,29 +32,37 @@ def captured(postgres: PostgresServer, tmp_path: Path) -> Iterator[Captured]:
 
 
 class Writer(threading.Thread):
-    """Changes a table at some hundred rows a second until it is stopped: with rollbacks, savepoints, keys that change."""
+    """Changes a table until it is stopped: with rollbacks, savepoints, keys that change. More rows at once where the machine is so
+    busy that they would be less than four times `RATE`."""
 
     def __init__(self, captured: Captured, seed: int) -> None:
         super().__init__(daemon=True)
-        self._captured, self._random, self._stop_now, self.changed = captured, random.Random(seed), threading.Event(), 0
+        self._captured, self._random, self._stop_now = captured, random.Random(seed), threading.Event()
+        self.changed = 0  # statements
+        self.written = 0  # rows that are committed
+        self._begun = time.monotonic()
 
     def run(self) -> None:
         with self._captured.server.connect() as connection:
             while not self._stop_now.wait(0.002):
-                with connection.transaction() as whole:
-                    for _ in range(self._random.randint(1, 4)):
-                        with connection.transaction() as part:
-                            self._change(connection)
-                            if self._random.random() < 0.1:
-                                raise psycopg.Rollback(part)
-                    if self._random.random() < 0.1:
-                        raise psycopg.Rollback(whole)
+                self.written += self._commit(connection)
 
-    def _change(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    def _commit(self, connection: psycopg.Connection[tuple[object, ...]]) -> int:
+        """One transaction; returns how many rows are changed by it."""
+        rows, whole = 0, self._random.random() >= 0.1
+        with connection.transaction(force_rollback=not whole):
+            for _ in range(self._random.randint(1, 4)):
+                part = self._random.random() >= 0.1
+                with connection.transaction(force_rollback=not part):
+                    rows += self._change(connection) * part
+        return rows * whole
+
+    def _change(self, connection: psycopg.Connection[tuple[object, ...]]) -> int:
         table, chance, of = f"{self._captured.schema}.accounts", self._random.random(), self._random.randint(1, ROWS)
         self.changed += 1
         if chance < 0.5:
-            statement = f"UPDATE {table} SET balance = balance + 1 WHERE id = {of}"
+            more = 200 if self.written < 4 * RATE * (time.monotonic() - self._begun) else 2
+            statement = f"UPDATE {table} SET balance = balance + 1 WHERE id BETWEEN {of} AND {of + self._random.randint(0, more)}"
         elif chance < 0.65:
             statement = f"DELETE FROM {table} WHERE id = {of}"
         elif chance < 0.9:
@@ -61,7 +70,7 @@ class Writer(threading.Thread):
         else:  # to the other end of the order in which rows are read
             there = self._random.randint(1, ROWS)
             statement = f"UPDATE {table} SET id = {there} WHERE id = {of} AND NOT EXISTS (SELECT FROM {table} WHERE id = {there})"
-        connection.execute(statement.encode())
+        return connection.execute(statement.encode()).rowcount
 
     def stop(self) -> None:
         self._stop_now.set()
@@ -84,26 +93,103 @@ def fill(captured: Captured) -> None:
     captured.execute(f"INSERT INTO {captured.schema}.accounts SELECT n, 'o' || n, n FROM generate_series(1, {ROWS}) n")
 
 
+class Start:
+    """The beginning of a capture, at which at least `RATE` rows are written each second: whoever reads is held until they are."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._begun, self._before, self._held = writer, time.monotonic(), writer.written, 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    @property
+    def written(self) -> int:
+        return self._writer.written - self._before
+
+    def hold(self) -> None:
+        """Until there are some more than at the last look, and twice as many as there must be: enough also when the next one is over."""
+        wait_until(lambda: self.written >= max(2 * RATE * self.seconds, self._held + 50), TIMEOUT)
+        self._held = self.written
+
+
+class LongTransactions:
+    """One is always open, until the last one is committed. Of those before it, every other one comes to nothing."""
+
+    def __init__(self, captured: Captured) -> None:
+        self._captured, self._first = captured, 10_000
+        self._open = self._begin()
+        self.committed: list[int] = []
+
+    @property
+    def rows(self) -> range:
+        """Of the one that is open."""
+        return range(self._first, self._first + 10)
+
+    def next(self) -> None:
+        before, self._first = self.rows, self._first + 100
+        self._open, old = self._begin(), self._open
+        if self._first % 200:
+            old.commit()
+            self.committed += before
+        old.close()
+
+    def commit(self) -> None:
+        self._open.commit()
+        self.committed += self.rows
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _begin(self) -> psycopg.Connection[Any]:
+        connection = self._captured.server.connect()
+        connection.autocommit = False
+        rows = f"SELECT n, 'long', 0 FROM generate_series({self.rows[0]}, {self.rows[-1]}) n"
+        connection.execute(f"INSERT INTO {self._captured.schema}.accounts {rows}".encode())
+        return connection
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_table_that_is_written_all_the_time(captured: Captured, seed: int) -> None:
-    """With transactions that are open across the beginning, one of which comes to nothing."""
+    """At 500 rows a second and more while the capture starts, and with a transaction that is open across the moment of the snapshot."""
     fill(captured)
-    table, seen = f"{captured.schema}.accounts", Committed()
-    with writing(captured, seed) as writer, captured.server.connect() as long, captured.server.connect() as longer:
+    seen, waited = Committed(), 0
+    waits = f"SELECT FROM pg_stat_activity WHERE application_name = 'millstream {captured.injector}' AND wait_event_type = 'Lock'"
+    with writing(captured, seed) as writer, closing(LongTransactions(captured)) as long:
         wait_until(lambda: writer.changed > 50, TIMEOUT)
-        for connection, first in ((long, 10_000), (longer, 20_000)):
-            connection.autocommit = False
-            connection.execute(f"INSERT INTO {table} SELECT n, 'long', 0 FROM generate_series({first}, {first} + 9) n".encode())
+        start = Start(writer)
         reader = captured.open(captured.source())
-        assert reader.poll(1000, 0.3) == []  # a slot begins when all that were open have ended
+        while True:  # a slot begins when all that were open have ended; those that were begun later may be open still
+            start.hold()
+            wait_until(lambda: bool(captured.query(waits)) or read_once(reader, seen) > 0, TIMEOUT)
+            if seen.positions:
+                break
+            waited += 1
+            long.next()
+        made = start.written
+        while seen.positions["snapshot"] and '"done":true' not in str(seen.positions["snapshot"]):
+            start.hold()
+            read_once(reader, seen)
+        seconds, written = start.seconds, start.written
+        assert written >= RATE * seconds, (written, seconds)
+        assert written - made > RATE, "of them while rows of the snapshot were read"
+        assert waited > 0, "for a transaction that was open"
+        assert not any(change.after.id in long.rows for change in seen.changes), "the last one is open across the snapshot"
         long.commit()
-        longer.rollback()
-        read(reader, seen, lambda: len(seen.changes) > ROWS, at_most=100)
-        before = writer.changed
-        read(reader, seen, lambda: writer.changed > before + 300, at_most=100)
+        before = writer.written
+        read(reader, seen, lambda: writer.written > before + RATE, at_most=100)
     read_all(reader, seen)
     assert seen.fold() == captured.rows()
-    assert [row.owner for row in captured.rows().values() if row.id >= 10_000] == ["long"] * 10
+    assert sorted(row.id for row in captured.rows().values() if row.owner == "long") == long.committed
+
+
+def read_once(reader: ms.SourceReader, into: Committed) -> int:
+    """What one look gives."""
+    batches = reader.poll(100, 0.1)
+    for batch in batches:
+        assert isinstance(batch, ms.Batch)
+        into.add(batch, ms.Change[Account])
+    return len(batches)
 
 
 def test_who_waits_for_a_long_transaction_says_so(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
