@@ -93,7 +93,7 @@ def test_the_answer_to_one_challenge_opens_nothing_the_next_time(listener: Liste
     challenges = []
     for _ in range(2):
         thread, found = admitted(listener)
-        stranger = Channel(channels._connected(listener.address))
+        stranger = Channel(channels.connected_to(listener.address))
         challenges.append(stranger.receive(10.0))
         stranger.send(channels._signed(SECRET, b"lane", challenges[0] or b"") + b"o" * 32)
         thread.join()
@@ -104,7 +104,7 @@ def test_the_answer_to_one_challenge_opens_nothing_the_next_time(listener: Liste
 
 def test_a_stranger_cannot_fill_the_memory(listener: Listener) -> None:
     thread, found = admitted(listener)
-    stranger = channels._connected(listener.address)
+    stranger = channels.connected_to(listener.address)
     stranger.sendall(struct.pack("<I", 65))
     thread.join(HELLO_TIMEOUT / 2)  # it is refused by what it says it will send
     assert found == [None]
@@ -114,7 +114,7 @@ def test_a_stranger_cannot_fill_the_memory(listener: Listener) -> None:
 def test_a_silent_stranger_is_given_up_and_keeps_nobody_out(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "HELLO_TIMEOUT", 1.0)
     silent_thread, silent = admitted(listener)
-    stranger = Channel(channels._connected(listener.address))
+    stranger = Channel(channels.connected_to(listener.address))
     assert stranger.receive(10.0) is not None  # it is the one whom the first waits for
     thread, found = admitted(listener)
     lane = connect(listener.address, SECRET)
@@ -150,7 +150,7 @@ def test_who_takes_nothing_counts_as_lost_after_a_while(monkeypatch: pytest.Monk
     """A planner that waited for a process that is stopped would hang with it."""
     monkeypatch.setattr(channels, "SEND_TIMEOUT", 1)
     listener = Listener()
-    stopped = channels._connected(listener.address)
+    stopped = channels.connected_to(listener.address)
     planner = listener.accept()
     assert planner is not None
     with pytest.raises(Closed):
