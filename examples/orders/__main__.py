@@ -2,13 +2,15 @@
 
     python -m examples.orders --dsn "host=127.0.0.1 dbname=shop" --servers 127.0.0.1:9092
 
-Without the two, it starts a server and a broker of its own on loopback; they end with it.
+Without the two, it starts a server and a broker of its own on loopback; they end with it. On a server of yours it makes the tables
+`orders` and `customers`, and a slot, which stays until you drop it: the last line says how.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import tempfile
 import time
 from contextlib import ExitStack
@@ -32,17 +34,21 @@ def prepare(dsn: str) -> None:
         connection.execute("INSERT INTO orders (customer, cents, status) SELECT 'anna', 100, 'paid' FROM generate_series(1, 5)")
 
 
-def order(connection: psycopg.Connection, rng: random.Random) -> str:
-    """Somebody orders, changes or cancels something; returns who."""
+def order(connection: psycopg.Connection, rng: random.Random) -> set[str]:
+    """Somebody orders, changes, gives away or cancels something; returns whom it concerns."""
     customer = rng.choice(CUSTOMERS)
     found = connection.execute("SELECT id FROM orders WHERE customer = %s ORDER BY random() LIMIT 1", (customer,)).fetchone()
     if found is None or rng.random() < 0.6:
         connection.execute("INSERT INTO orders (customer, cents, status) VALUES (%s, %s, 'new')", (customer, rng.randrange(1, 9_999)))
-    elif rng.random() < 0.7:
+    elif rng.random() < 0.5:
         connection.execute("UPDATE orders SET status = 'paid', cents = cents + 1 WHERE id = %s", found)
+    elif rng.random() < 0.5:
+        other = rng.choice(CUSTOMERS)
+        connection.execute("UPDATE orders SET customer = %s WHERE id = %s", (other, *found))
+        return {customer, other}
     else:
         connection.execute("DELETE FROM orders WHERE id = %s", found)
-    return customer
+    return {customer}
 
 
 def view_of(connection: psycopg.Connection, table: str) -> list[tuple[str, int, int]]:
@@ -55,18 +61,19 @@ def view_of(connection: psycopg.Connection, table: str) -> list[tuple[str, int, 
 
 def run(dsn: str, servers: str, at: Path, *, orders: int = 50, spark: object = None) -> None:
     """Returns when everything was seen to be right."""
+    topology = shop(dsn, servers)  # first: a dsn with a password in it is refused, and nothing was made
     prepare(dsn)
-    running = ms.start(shop(dsn, servers), at=at, spark=spark)  # type: ignore[arg-type]
+    running = ms.start(topology, at=at, spark=spark)  # type: ignore[arg-type]
     with running, psycopg.connect(dsn, autocommit=True) as connection:
         rng, waits = random.Random(7), list[float]()
         for _ in range(orders):
-            customer = order(connection, rng)
+            customers = order(connection, rng)
             began = time.perf_counter()
             (written,) = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone() or ("",)
             assert running.wait_for("view", written, timeout=120), "the view does not follow"
             waits.append(time.perf_counter() - began)
-            mine = [row for row in view_of(connection, "view") if row[0] == customer]
-            assert mine == [row for row in view_of(connection, "orders") if row[0] == customer], "a writer reads its own write"
+            mine = [row for row in view_of(connection, "view") if row[0] in customers]
+            assert mine == [row for row in view_of(connection, "orders") if row[0] in customers], "a writer reads its own write"
         running.drain()
         print(f"{orders} writes, each seen in the view by its writer after {sorted(waits)[len(waits) // 2] * 1000:.0f} ms (median)")
         for name, count, cents in view_of(connection, "view"):
@@ -81,8 +88,13 @@ def main() -> None:
     parser.add_argument("--at", type=Path, default=None, help="the folder of the run; a temporary one if none is given")
     parser.add_argument("--orders", type=int, default=50)
     given = parser.parse_args()
+    if (given.dsn is None) != (given.servers is None):
+        parser.error("give both --dsn and --servers, or neither: then a server and a broker are started")
     with ExitStack() as ends, tempfile.TemporaryDirectory() as folder:
-        if given.dsn is None or given.servers is None:
+        if given.dsn is not None:
+            command = f"MILLSTREAM_DSN={shlex.quote(given.dsn)} millstream slots --dsn-env MILLSTREAM_DSN --drop millstream_orders"
+            ends.callback(print, f"the slot stays on the server, and holds back its log, until you drop it:\n  {command}")
+        else:
             from tests.services import both
 
             given.dsn, given.servers = ends.enter_context(both(Path(folder)))

@@ -36,20 +36,24 @@ class Customer:
     cents: int
 
 
-def customer_of(change: ms.Change[Order]) -> str:
-    row = change.after or change.before
-    assert row is not None
-    return row.customer
+def customers_of(change: ms.Change[Order]) -> list[str]:
+    """Whom it concerns: an order that goes to another customer concerns two."""
+    return sorted({row.customer for row in (change.before, change.after) if row is not None})
+
+
+def if_of(customer: str, row: Order | None) -> Order | None:
+    return row if row is not None and row.customer == customer else None
 
 
 class Customers(ms.Computation[Customer | None]):
-    """All orders of one customer: the row before a change is taken off, the row after it is put on."""
+    """All orders of one customer: the row before a change is taken off, the row after it is put on, if they are this customer's."""
 
     enriched: ms.Output[EnrichedOrder]
     view: ms.Output[Customer | None]
 
     def process_record(self, record: ms.Record[ms.Change[Order]]) -> None:
-        before, after, known = record.value.before, record.value.after, self.state or Customer(0, 0)
+        before, after = if_of(record.key, record.value.before), if_of(record.key, record.value.after)
+        known = self.state or Customer(0, 0)
         orders = known.orders - (before is not None) + (after is not None)
         cents = known.cents - (before.cents if before else 0) + (after.cents if after else 0)
         self.state = Customer(orders, cents) if orders else None
@@ -69,7 +73,7 @@ def shop(dsn: str | ms.Secret, servers: str) -> ms.Topology:
         timestamp="commit_time",
         low_watermark=ms.BoundedDisorder(ms.SECOND),
     )
-    topology.compute("customers", customers).reads(orders.by(customer_of))
+    topology.compute("customers", customers).reads(orders.by_each(customers_of))
     topology.deliver("enriched", customers.enriched, ms.to_kafka("orders-enriched", servers=servers, create_partitions=2))
     topology.deliver("view", customers.view, ms.to_postgres("customers", dsn=dsn, mode=ms.Mode.UPSERT))
     return topology
