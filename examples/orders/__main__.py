@@ -38,11 +38,12 @@ def order(connection: psycopg.Connection, rng: random.Random) -> set[str]:
     """Somebody orders, changes, gives away or cancels something; returns whom it concerns."""
     customer = rng.choice(CUSTOMERS)
     found = connection.execute("SELECT id FROM orders WHERE customer = %s ORDER BY random() LIMIT 1", (customer,)).fetchone()
-    if found is None or rng.random() < 0.6:
+    what = rng.choice(["order", "order", "order", "pay", "give", "cancel"])
+    if found is None or what == "order":
         connection.execute("INSERT INTO orders (customer, cents, status) VALUES (%s, %s, 'new')", (customer, rng.randrange(1, 9_999)))
-    elif rng.random() < 0.5:
+    elif what == "pay":
         connection.execute("UPDATE orders SET status = 'paid', cents = cents + 1 WHERE id = %s", found)
-    elif rng.random() < 0.5:
+    elif what == "give":
         other = rng.choice(CUSTOMERS)
         connection.execute("UPDATE orders SET customer = %s WHERE id = %s", (other, *found))
         return {customer, other}
