@@ -3,6 +3,10 @@
 from tests.mutations import Mutant
 
 DELTA_ROWS = "tests/writer/test_delta_rows.py"
+COMPACTION = "tests/log/test_compaction.py"
+LAWS = "tests/log/test_compaction_laws.py"
+UPKEEP = "tests/log/test_upkeep.py"
+KEEPING = "tests/log/test_keeping.py"
 
 ROWS = [
     Mutant(
@@ -54,5 +58,109 @@ ROWS = [
         "        self._removed.clear()\n        self._live.forget()\n",
         "        self._live.forget()\n",
         DELTA_ROWS,
+    ),
+    Mutant(
+        "one retention for all streams",
+        "log/upkeep.py",
+        "return self._streams.get(stream, self._usual)",
+        "return self._usual",
+        UPKEEP,
+    ),
+    Mutant(
+        "files of all times are merged",
+        "log/keeping.py",
+        "return Slot(span, int(file.modified) // span)",
+        "return None",
+        UPKEEP,
+    ),
+    Mutant(
+        "what is not known yet to be needed leaves the log",
+        "log/keeping.py",
+        "return min(self.known, self.needed_from.get(stream, self.known + 1) - 1)",
+        "return self.needed_from.get(stream, 1 << 60) - 1",
+        UPKEEP,
+    ),
+    Mutant(
+        "a writer hears only later what is needed",
+        "writer/process.py",
+        "Needs(begin.newest, begin.needed_from)",
+        "Needs(begin.newest, {})",
+        "tests/writer/test_process.py",
+    ),
+    Mutant("what is young is compacted", "log/compaction.py", "if not keeping.is_old(file, now))", "if False)", COMPACTION),
+    Mutant("what somebody lacks is compacted", "log/compaction.py", "min([settled, snapshot.upto", "min([snapshot.upto", COMPACTION),
+    Mutant(
+        "a pass goes on though somebody needs it whole",
+        "log/compaction.py",
+        "self._pass.upto > needs.settled(self._pass.stream)",
+        "False",
+        COMPACTION,
+    ),
+    Mutant(
+        "what was compacted is not superseded",
+        "log/compaction.py",
+        "        if not len(at.keys):\n            return []\n",
+        "        return []\n",
+        LAWS,
+    ),
+    Mutant(
+        "what is newer than the compacted epochs is superseded too",
+        "log/compaction.py",
+        ' & _mask(pc.less_equal(whole["epoch"], at.compacted))',
+        "",
+        LAWS,
+    ),
+    Mutant(
+        "the newest is the last in its file",
+        "log/compaction.py",
+        "pc.sort_indices(index, sort_keys=ORDER)",
+        'pc.sort_indices(index, sort_keys=[("row", "ascending")])',
+        LAWS,
+    ),
+    Mutant("deletions stay for good", "log/compaction.py", "gone[newest] = _deletions(", "_deletions(", LAWS),
+    Mutant(
+        "how far it is compacted is not said",
+        "log/compaction.py",
+        "self._commit(snapshot, rewriting, {at.stream: at.upto})",
+        "self._commit(snapshot, rewriting, {})",
+        COMPACTION,
+    ),
+    Mutant(
+        "checkpoints of the table lose how far it is compacted",
+        "log/snapshot.py",
+        'elif row["appId"].startswith(COMPACTED):',
+        "elif False:",
+        COMPACTION,
+    ),
+    Mutant(
+        "what is compacted is young again",
+        "log/compaction.py",
+        "modified=int(was.modified) // 1000,",
+        "modified=int(was.modified) // 1000 + 10**7,",
+        COMPACTION,
+    ),
+    Mutant(
+        "what was written in vain stays on the disk",
+        "log/compaction.py",
+        "        self._history.discard(rewriting.staged)\n",
+        "",
+        COMPACTION,
+    ),
+    Mutant("a portion is all that is old", "log/compaction.py", "and file.first > first:", "and False:", COMPACTION),
+    Mutant(
+        "a step looks through all that is compacted",
+        "log/compaction.py",
+        "        if part and (rows",
+        "        if False and (rows",
+        COMPACTION,
+    ),
+    Mutant("a few records begin a pass", "log/compaction.py", "if not is_much and now <", "if False and now <", COMPACTION),
+    Mutant("a stream that is not kept can be compacted", "topology.py", "and not stream.injection.keep)", "and False)", KEEPING),
+    Mutant(
+        "what was asked for a stream is forgotten",
+        "core/graph.py",
+        "streams[found.name] = replace(found, compact_after=after)",
+        "streams[found.name] = found",
+        KEEPING,
     ),
 ]
