@@ -1,6 +1,8 @@
 """Ways for the same events to come: in another order, cut into other epochs, some too late, with crashes.
 
-What an operator tells must not depend on any of it, but for what is late; and nothing that it tells is late.
+What an operator tells must not depend on any of it, but for what is late; and nothing that it tells is late. Keys know nothing
+of each other, so each key of each arrival is a case of its own: some thousand for each operator with every run of the tests,
+and as many as wanted in `test_more_seeds.py`.
 """
 
 from __future__ import annotations
@@ -47,13 +49,14 @@ class Arrival:
 def arrive(events: Iterable[Event], chance: random.Random, *, lateness: float = 0.0) -> Arrival:
     """Roughly in the order of their times; the low watermark passes by some that have not come, as often as `lateness` says."""
     left = sorted(events, key=lambda event: event.at)
+    sizes = (1, 2, 5, 12) if len(left) < 100 else (1, 5, len(left) // 15, len(left) // 5)
     epochs: list[Arriving] = []
     on_time: list[Event] = []
     late: list[Event] = []
     low: int | None = None
     while left:
         taken: list[Event] = []
-        for _ in range(min(len(left), chance.choice((1, 2, 5, 12)))):
+        for _ in range(min(len(left), chance.choice(sizes))):
             event = left.pop(min(chance.randrange(len(left)), chance.randrange(len(left))))
             taken.append(event)
             (late if low is not None and event.at < low else on_time).append(event)
@@ -78,13 +81,20 @@ class Noticed(ms.Computation[int]):
 
 
 def notice(topology: ms.Topology, *outputs: ms.Output[Any]) -> None:
-    """Have somebody read these; `play` then refuses what is late for a reader."""
+    """Have somebody read these, for `nothing_is_late` and `play`."""
     for number, output in enumerate(outputs):
         topology.compute(f"noticed {number}", Noticed()).reads(output)
 
 
+def nothing_is_late(topology: ms.Topology, driver: Driver) -> None:
+    """Of what somebody reads."""
+    for name in topology.nodes:
+        if name.startswith("noticed"):
+            assert driver.tally(name).late == 0, driver.describe()
+
+
 def play(topology: ms.Topology, arrival: Arrival) -> Driver:
-    """Have all come, up to the end."""
+    """Have all come, up to the end. Nothing is late for who reads it."""
     driver = Driver(topology, ship=False)
     for epoch in arrival.epochs:
         if epoch.crash:
@@ -97,9 +107,7 @@ def play(topology: ms.Topology, arrival: Arrival) -> Driver:
         if epoch.low_watermark is not None:
             driver.advance(low_watermark=second(epoch.low_watermark))
     driver.finish()
-    for name in topology.nodes:
-        if name.startswith("noticed"):
-            assert driver.tally(name).late == 0, driver.describe()
+    nothing_is_late(topology, driver)
     return driver
 
 

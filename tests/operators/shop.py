@@ -1,9 +1,8 @@
-"""What tests of windows share: orders, a stream of them, and ways for the same orders to arrive."""
+"""What tests of windows share: orders, a stream of them, and what was told."""
 
 from __future__ import annotations
 
 import random
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,11 @@ import msgspec
 
 import millstream as ms
 from millstream.testing import Driver
+from tests.operators.arrival import Event, second
 
-CUSTOMERS = string.ascii_lowercase
-NOON = ms.Timestamp(1_714_564_800_000_000)  # 2024-05-01T12:00Z
+CUSTOMERS = [f"c{number}" for number in range(60)]
+NOON_OF_DAY = 43_200  # seconds
+NOON = second(NOON_OF_DAY)  # 2024-05-01T12:00Z
 
 
 @dataclass(frozen=True)
@@ -49,49 +50,14 @@ def shop(*computations: Any, name: str = "shop") -> tuple[ms.Topology, Any]:
     return topology, orders
 
 
-class Watching(ms.Computation):
-    """Reads what an operator tells: the engine counts what is late for it."""
-
-    def process_record(self, record: ms.Record[Any]) -> None:
-        pass
-
-
-def watch(topology: ms.Topology, outputs: Sequence[ms.Output[Any]]) -> None:
-    for place, output in enumerate(outputs):
-        topology.compute(f"watching {place}", Watching()).reads(output)
-
-
-def late_of(driver: Driver, outputs: Sequence[ms.Output[Any]]) -> list[int]:
-    return [driver.tally(f"watching {place}").late for place in range(len(outputs))]
-
-
-def some_orders(chance: random.Random, count: int, seconds: int, customers: str = CUSTOMERS) -> list[Order]:
+def some_orders(chance: random.Random, count: int, seconds: int, customers: Sequence[str] = CUSTOMERS) -> list[Order]:
     """Every customer is a case of its own."""
     return [Order(chance.choice(customers), round(chance.uniform(0, 9), 2), chance.randrange(seconds)) for _ in range(count)]
 
 
-def at_once(topology: ms.Topology, orders: Any, events: Sequence[Order]) -> Driver:
-    """All of them in one epoch, and the end."""
-    driver = Driver(topology, ship=False)
-    with driver.together():
-        driver.send(orders, *events)
-    driver.finish()
-    return driver
-
-
-def bit_by_bit(topology: ms.Topology, orders: Any, events: Sequence[Order], chance: random.Random) -> Driver:
-    """In another order, in epochs of any size, with crashes; the low watermark follows, so that nothing is late."""
-    driver, left = Driver(topology, ship=False), list(events)
-    while left:
-        with driver.together():
-            for _ in range(min(len(left), chance.choice([1, 3, 10, 30]))):
-                driver.send(orders, left.pop(min(chance.randrange(len(left)), chance.randrange(len(left)))))
-            if chance.random() < 0.5:
-                driver.advance(low_watermark=min((at(order.at) for order in left), default=at(10**6), key=int))
-            if chance.random() < 0.1:
-                driver.crash()
-    driver.finish()
-    return driver
+def coming(stream: Any, orders: Sequence[Order]) -> list[Event]:
+    """Orders on their way in."""
+    return [Event(stream, order, NOON_OF_DAY + order.at) for order in orders]
 
 
 def told(driver: Driver, output: ms.Output[Any]) -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from millstream.testing import Driver
 from tests.operators.arrival import Event, arrive, at_once, notice, play, records, second
 
 SECOND = 1_000_000
+SYMBOLS = [f"s{number}" for number in range(30)]
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,11 @@ class Market:
     def driver(self) -> Driver:
         return Driver(self.topology, ship=False)
 
-    def events(self, chance: random.Random, span: int = 40) -> list[Event]:
+    def events(self, chance: random.Random) -> list[Event]:
         """Many at the same times; in the order of their numbers, as their sources have them."""
-        trades = [Trade(chance.choice("abcdef"), at, n) for n, at in enumerate(sorted(chance.choices(range(span), k=45)))]
-        quotes = [Quote(chance.choice("abcdef"), at, n) for n, at in enumerate(sorted(chance.choices(range(span), k=35)))]
+        span = chance.choice((12, 40))
+        trades = [Trade(chance.choice(SYMBOLS), at, n) for n, at in enumerate(sorted(chance.choices(range(span), k=160)))]
+        quotes = [Quote(chance.choice(SYMBOLS), at, n) for n, at in enumerate(sorted(chance.choices(range(span), k=120)))]
         return [*(Event(self.trades, t, t.at) for t in trades), *(Event(self.quotes, q, q.at) for q in quotes)]
 
 
@@ -165,29 +167,29 @@ WAYS = [
 ]
 
 
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("passed", [False, True], ids=["two sources", "one computation"])
 @pytest.mark.parametrize(("direction", "tolerance"), WAYS)
-def test_it_says_what_pandas_says_however_it_comes(direction: Direction, tolerance: int | None, passed: bool) -> None:
+def test_it_says_what_pandas_says_however_it_comes(direction: Direction, tolerance: int | None, passed: bool, seed: int) -> None:
     market = Market(direction, tolerance, passed=passed)
     join = market.join
     notice(market.topology, join.pairs, join.unmatched)
-    chance = random.Random(tolerance)
-    for _ in range(6):
-        events = market.events(chance)
-        whole = play(market.topology, at_once(events))
-        assert joined(whole, join) == by_pandas(market, events)
-        arrival = arrive(events, chance)
-        parted = play(market.topology, arrival)
-        assert joined(parted, join) == by_pandas(market, arrival.on_time)
-        assert when(parted, join) == when(whole, join)
-        arrival = arrive(events, chance, lateness=0.2)
-        some = play(market.topology, arrival)
-        assert joined(some, join) == by_pandas(market, arrival.on_time)
-        late = [record.value for output in (join.late, join.late_versions) for record in some.read(output)]
-        assert sorted(map(repr, late)) == sorted(repr(event.value) for event in arrival.late)
-        assert join.versions_first is not passed
-        if tolerance is not None:
-            assert whole.keys(join) == parted.keys(join) == some.keys(join) == 0
+    chance = random.Random(f"{direction} {tolerance} {seed}")
+    events = market.events(chance)
+    whole = play(market.topology, at_once(events))
+    assert joined(whole, join) == by_pandas(market, events)
+    arrival = arrive(events, chance)
+    parted = play(market.topology, arrival)
+    assert joined(parted, join) == by_pandas(market, arrival.on_time)
+    assert when(parted, join) == when(whole, join)
+    arrival = arrive(events, chance, lateness=0.3)
+    some = play(market.topology, arrival)
+    assert joined(some, join) == by_pandas(market, arrival.on_time)
+    late = [record.value for output in (join.late, join.late_versions) for record in some.read(output)]
+    assert sorted(map(repr, late)) == sorted(repr(event.value) for event in arrival.late)
+    assert join.versions_first is not passed
+    if tolerance is not None:
+        assert whole.keys(join) == parted.keys(join) == some.keys(join) == 0
 
 
 def when(driver: Driver, join: AsOf[Trade, Quote]) -> list[tuple[int, int]]:

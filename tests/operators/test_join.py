@@ -14,6 +14,7 @@ from millstream.testing import Driver
 from tests.operators.arrival import Event, arrive, at_once, notice, play, records, second
 
 SECOND = 1_000_000
+KEYS = [f"k{number}" for number in range(40)]
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ class Shop:
     def driver(self) -> Driver:
         return Driver(self.topology, ship=False)
 
-    def events(self, chance: random.Random, *, span: int = 40, count: int = 70) -> list[Event]:
+    def events(self, chance: random.Random) -> list[Event]:
         found: list[Event] = []
-        for number in range(count):
-            key, at = chance.choice("abcdef"), chance.randrange(span)
+        span = chance.choice((15, 40))
+        for number in range(300):
+            key, at = chance.choice(KEYS), chance.randrange(span)
             if chance.random() < 0.5:
                 found.append(Event(self.orders, Order(key, at, number), at))
             else:
@@ -77,7 +79,7 @@ def by_hand(shop: Shop, events: list[Event]) -> dict[str, list[Any]]:
         for right in rights
         if left.id == right.order and -shop.before <= right.at - left.at <= shop.after
     ]
-    paired = [pair.left for _, _, pair in pairs] + [pair.right for _, _, pair in pairs]
+    paired = {pair.left for _, _, pair in pairs} | {pair.right for _, _, pair in pairs}
     lone_lefts = [(one.id, one.at * SECOND + max(0, shop.after * SECOND + 1), one) for one in lefts if one not in paired]
     lone_rights = [(one.order, one.at * SECOND + max(0, shop.before * SECOND + 1), one) for one in rights if one not in paired]
     return {"pairs": sorted(pairs, key=repr), "left": sorted(lone_lefts, key=repr), "right": sorted(lone_rights, key=repr)}
@@ -170,24 +172,25 @@ def test_a_side_of_one_stream_is_told_apart_from_the_other() -> None:
 SHAPES = [(0, 0), (0, 10), (5, 3), (10, 0), (-2, 8), (8, -2), (-4, 4), (4, -4)]
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("before", "after"), SHAPES)
-def test_the_same_is_told_however_it_comes(before: int, after: int) -> None:
+def test_the_same_is_told_however_it_comes(before: int, after: int, seed: int) -> None:
     shop = Shop(before=before, after=after)
     join = shop.join
     notice(shop.topology, join.pairs, join.unmatched_left, join.unmatched_right)
-    chance = random.Random(before * 100 + after)
-    for _ in range(20):
-        events = shop.events(chance)
-        wanted = by_hand(shop, events)
-        assert told(play(shop.topology, at_once(events)), join) == wanted
-        driver = play(shop.topology, arrive(events, chance))
-        assert told(driver, join) == wanted
-        assert driver.keys(join) == 0
-        arrival = arrive(events, chance, lateness=0.2)
-        driver = play(shop.topology, arrival)
-        assert told(driver, join) == by_hand(shop, list(arrival.on_time))
-        late = [record.value for record in (*driver.read(join.late_left), *driver.read(join.late_right))]
-        assert sorted(late, key=repr) == sorted((event.value for event in arrival.late), key=repr)
+    chance = random.Random(f"{before} {after} {seed}")
+    events = shop.events(chance)
+    wanted = by_hand(shop, events)
+    assert told(play(shop.topology, at_once(events)), join) == wanted
+    driver = play(shop.topology, arrive(events, chance))
+    assert told(driver, join) == wanted
+    assert driver.keys(join) == 0
+    arrival = arrive(events, chance, lateness=0.3)
+    driver = play(shop.topology, arrival)
+    assert told(driver, join) == by_hand(shop, list(arrival.on_time))
+    late = [record.value for record in (*driver.read(join.late_left), *driver.read(join.late_right))]
+    assert sorted(late, key=repr) == sorted((event.value for event in arrival.late), key=repr)
+    assert driver.keys(join) == 0
 
 
 def test_what_is_kept_is_bounded_by_the_interval() -> None:

@@ -15,7 +15,8 @@ from millstream import aggregate, sketch
 from millstream.aggregate.live import alive
 from millstream.testing import Driver
 from millstream.window import Hopping, Session, Tumbling, Window, WindowTable
-from tests.operators.shop import Order, at_once, bit_by_bit, shop, some_orders, told, values
+from tests.operators.arrival import arrive, at_once, play
+from tests.operators.shop import Order, coming, shop, some_orders, told, values
 from tests.operators.test_aggregates import SPAN, kept_again
 
 
@@ -117,7 +118,8 @@ def test_sketches_are_aggregates_like_any_other() -> None:
     assert found.value.favourites[0] == ("0", 100)
 
 
-def test_windows_of_sketches_in_any_order() -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_windows_of_sketches_in_any_order(seed: int) -> None:
     def price(order: Order) -> str:
         return f"{order.price}"
 
@@ -128,9 +130,9 @@ def test_windows_of_sketches_in_any_order() -> None:
     ]
     table = WindowTable(Order, Session(10 * ms.SECOND), sketch.distinct(price), correct=ms.MINUTE)
     topology, orders = shop(*windows, table)
-    chance = random.Random(4)
-    events = some_orders(chance, 300, 300)
-    whole, split = at_once(topology, orders, events), bit_by_bit(topology, orders, events, chance)
+    chance = random.Random(seed)
+    events = coming(orders, some_orders(chance, 300, 300))
+    whole, split = play(topology, at_once(events)), play(topology, arrive(events, chance))
     for window in windows:
         assert told(split, window.results) == told(whole, window.results)
     assert sorted(repr(one.after) for one in values(split, table.changes)) == sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ import millstream as ms
 from millstream import aggregate
 from millstream.testing import Driver
 from millstream.window import Every, Hopping, Session, Tumbling, Window, WindowTable
-from tests.operators.shop import Order, at, values
+from tests.operators.arrival import arrive, notice, play
+from tests.operators.shop import Order, at, coming, some_orders, values
 
 BAD = 13  # a sum that nobody believes
 
@@ -177,6 +179,52 @@ def test_without_dead_letters_the_run_fails_and_says_which_window() -> None:
         shop.send((BAD, 0))
         with pytest.raises(ms.RecordError, match=r"key 'ann', timer 'tell 2024-05-01T12:00:00Z'.*\n?.*nobody sells so much"):
             shop.reach(60)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_can_be_told_is_told_however_it_comes(seed: int) -> None:
+    """Every third sum or so is not believed."""
+    windows = {
+        "tumbling": Window(Order, Tumbling(10 * ms.SECOND), picky()),
+        "hopping": Window(Order, Hopping(12 * ms.SECOND, every=4 * ms.SECOND), picky()),
+        "session": Window(Order, Session(4 * ms.SECOND), picky()),
+        "table": WindowTable(Order, Hopping(12 * ms.SECOND, every=4 * ms.SECOND), picky(), correct=5 * ms.SECOND),
+    }
+    topology = ms.Topology("shop")
+    orders = topology.inject(
+        "orders",
+        ms.values([], Order),
+        key=lambda order: order.customer,
+        timestamp=lambda order: at(order.at),
+        low_watermark=ms.BoundedDisorder(ms.SECOND),
+    )
+    for name, window in windows.items():
+        topology.compute(name, window, errors=ms.Errors.DEAD_LETTER).reads(orders)
+    counts: dict[str, Any] = {}
+    for name, window in windows.items():
+        counts[name] = Window(Order, window.windows, aggregate.sum(lambda order: int(order.price), int))
+        topology.compute(f"all {name}", counts[name]).reads(orders)
+    notice(topology, *(window.changes if name == "table" else window.results for name, window in windows.items()))
+    chance = random.Random(seed)
+    driver = play(topology, arrive(coming(orders, some_orders(chance, 300, 60)), chance))
+    for name, window in windows.items():
+        told = driver.read(window.changes if name == "table" else window.results)
+        found = [record.value.after if name == "table" else record.value for record in told]
+        every = {(one.key, one.start, one.end, one.value) for one in values(driver, counts[name].results)}
+        letters = [letter for letter in driver.dead_letters() if letter.computation == name]
+        assert {(one.key, one.start, one.end, one.value) for one in found} == {one for one in every if one[3] % 3}
+        assert len(found) + len(letters) == len(every)
+        assert len(letters) > 20
+        assert driver.keys(window) == 0
+
+
+def picky() -> aggregate.Aggregate[Order, Any, int]:
+    def believed(total: int, count: int) -> int:
+        if total % 3 == 0:
+            raise ValueError("nobody sells so much")
+        return total
+
+    return aggregate.combine(believed, aggregate.sum(lambda order: int(order.price), int), aggregate.count())
 
 
 # Tables.

@@ -13,7 +13,8 @@ import millstream as ms
 from millstream import aggregate, sketch
 from millstream.testing import Driver
 from millstream.window import Rolling
-from tests.operators.shop import NOON, Order, Sales, at, at_once, bit_by_bit, late_of, shop, some_orders, told, values, watch
+from tests.operators.arrival import arrive, at_once, notice, play
+from tests.operators.shop import NOON, Order, Sales, at, coming, shop, some_orders, told, values
 
 
 def price(order: Order) -> float:
@@ -48,7 +49,7 @@ def test_a_late_record_is_told_and_counts_nowhere() -> None:
     assert [one.value for one in values(driver, recent.results)] == [1, 2]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_same_in_any_order(seed: int) -> None:
     over = 20
     plain: list[tuple[Any, Any]] = [
@@ -61,20 +62,24 @@ def test_the_same_in_any_order(seed: int) -> None:
     ]
     rolling = [Rolling(Order, over * ms.SECOND, of) for of, _ in plain]
     topology, orders = shop(*rolling)
-    watch(topology, [one.results for one in rolling])
+    notice(topology, *(one.results for one in rolling))
     chance = random.Random(seed)
-    for size in (30, 300):
+    for size in (60, 300):
         drawn = some_orders(chance, size, 10**6)
         events = [Order(order.customer, order.price, second) for order, second in zip(drawn, chance.sample(range(500), size), strict=True)]
-        whole, split = at_once(topology, orders, events), bit_by_bit(topology, orders, events, chance)
+        whole, split = play(topology, at_once(coming(orders, events))), play(topology, arrive(coming(orders, events), chance))
+        arrival = arrive(coming(orders, events), chance, lateness=0.3)
+        partly, in_time = play(topology, arrival), [event.value for event in arrival.on_time]
         for one, (_, oracle) in zip(rolling, plain, strict=True):
             assert told(split, one.results) == told(whole, one.results)
-            for record in split.read(one.results):
-                second = int(record.timestamp - NOON) // 1_000_000
-                near = [order for order in events if order.customer == record.key and second - over < order.at <= second]
-                assert record.value.value == oracle(sorted(near, key=lambda order: order.at))
-            assert split.keys(one) == 0
-        assert late_of(split, rolling) == [0] * len(rolling)
+            for driver, came in ((split, events), (partly, in_time)):
+                assert len(driver.read(one.results)) == len(came)
+                for record in driver.read(one.results):
+                    second = int(record.timestamp - NOON) // 1_000_000
+                    near = [order for order in came if order.customer == record.key and second - over < order.at <= second]
+                    assert record.value.value == oracle(sorted(near, key=lambda order: order.at))
+                assert driver.keys(one) == 0
+            assert sorted(map(repr, values(partly, one.late))) == sorted(repr(event.value) for event in arrival.late)
 
 
 def test_a_long_stream_keeps_what_is_recent() -> None:

@@ -14,7 +14,8 @@ import pytest
 import millstream as ms
 from millstream import aggregate
 from millstream.window import Days, Hopping, Rolling, Session, Tumbling, Window
-from tests.operators.shop import Order, Sales, at, bit_by_bit, shop, values
+from tests.operators.arrival import arrive, play
+from tests.operators.shop import Order, Sales, at, coming, shop, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def some(chance: random.Random, seconds: int) -> list[Order]:
 
 def ours(window: Any, orders: list[Order], chance: random.Random) -> list[tuple[Any, ...]]:
     topology, stream = shop(window)
-    found = values(bit_by_bit(topology, stream, orders, chance), window.results)
+    found = values(play(topology, arrive(coming(stream, orders), chance)), window.results)
     return sorted((one.key, int(one.start), int(one.end), one.value.orders, round(one.value.revenue, 6)) for one in found)
 
 

@@ -13,7 +13,8 @@ from millstream import aggregate
 from millstream.testing import Driver
 from millstream.window import Every, Hopping, Session, Tumbling, Windowed, WindowTable
 from tests.invariants import changes_join_up, changes_never_go_back
-from tests.operators.shop import Order, at, late_of, shop, values, watch
+from tests.operators.arrival import nothing_is_late, notice
+from tests.operators.shop import Order, at, shop, values
 
 EARLY = Every(10 * ms.SECOND, clock=ms.Clock.LOW_WATERMARK)
 
@@ -187,7 +188,7 @@ def test_what_a_record_changes_is_not_dated_before_it() -> None:
     """Those who read the table may learn in the same epoch that all older ones have come."""
     table = WindowTable(Order, Session(4 * ms.SECOND), aggregate.count(), correct=ms.MINUTE, early=Every(ms.SECOND))
     topology, orders = shop(table)
-    watch(topology, [table.changes])
+    notice(topology, table.changes)
     driver = Driver(topology, now=at(0), ship=False)
     driver.send(orders, Order("ann", 1, 4), Order("ann", 1, 10))
     driver.advance(now=at(1), low_watermark=at(4))
@@ -197,7 +198,7 @@ def test_what_a_record_changes_is_not_dated_before_it() -> None:
         driver.advance(low_watermark=at(15))
     driver.finish()
     assert steps(driver, table)[2:] == [(10, 1, None), (7, 1, 3)]
-    assert late_of(driver, [table.changes]) == [0]
+    nothing_is_late(topology, driver)
     changes_never_go_back(driver.read(table.changes))
 
 
