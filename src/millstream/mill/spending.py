@@ -10,7 +10,7 @@ import msgspec
 from millstream.core.epoch import EPOCH_BOUNDS as BOUNDS
 from millstream.mill.messages import Spent
 
-RECENT = 256  # epochs of which each is told by itself
+RECENT = 1_024  # epochs of which each is told by itself
 
 
 class EpochSpan(msgspec.Struct, array_like=True, frozen=True):

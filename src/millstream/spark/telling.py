@@ -6,6 +6,7 @@ import logging
 import time
 
 from millstream.log.folder import Folder, write_json
+from millstream.log.metrics import Measured, Sizes, measure
 from millstream.log.samples import Sampling, sample_of
 from millstream.log.status import Now, status_from
 from millstream.mill.asking import Answering, Asked
@@ -13,11 +14,14 @@ from millstream.mill.driver_messages import Question, Seats
 from millstream.mill.messages import Kept
 from millstream.spark.ends import Deliveries
 from millstream.spark.feeds import Feeds
+from millstream.spark.observing import observer_of
 from millstream.spark.planning import Planning
 from millstream.spark.writing import Writer
 from millstream.timestamp import Timestamp
 
 log = logging.getLogger("millstream")
+
+SIZES_EVERY = 60.0  # seconds between two looks at every file
 
 
 class Telling:
@@ -25,11 +29,14 @@ class Telling:
 
     def __init__(self, folder: Folder, topology: str, planner: Planning, feeds: Feeds, deliveries: Deliveries, writer: Writer) -> None:
         self._writer = writer
-        self._path, self._planner, self._feeds, self._deliveries = Now.path(folder), planner, feeds, deliveries
+        self._folder, self._planner, self._feeds, self._deliveries = folder, planner, feeds, deliveries
+        self._path = Now.path(folder)
         self._topology, self._sampling, self._sampled = topology, Sampling(folder), True
         self._path.unlink(missing_ok=True)  # of the run before
         self._told = Now()
         self._answering = Answering(self._answer)
+        self._observer = observer_of(topology)
+        self._sizes, self._sized = Sizes(), -SIZES_EVERY
 
     def now(self) -> Now:
         troubles = self._planner.ask(Question.TROUBLES)
@@ -38,8 +45,11 @@ class Telling:
         return Now([*troubles, *self._feeds.troubles, *self._deliveries.troubles], lags, self._answering.address)
 
     def end(self) -> None:
-        """Nobody can ask any more."""
+        """Nobody can ask any more, and whoever observes has the rest."""
         self._answering.end()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.end()
 
     def _answer(self, asked: Asked) -> Kept:
         if asked.key is not None:
@@ -53,7 +63,7 @@ class Telling:
         """For `millstream status`, written only if it has changed; a sample in any case. A run that ends has nothing more to tell."""
         try:
             now = self.now()
-            self._sample()
+            self._sample(now)
         except Exception:
             if self._planner.ended.is_set():
                 return
@@ -62,18 +72,23 @@ class Telling:
             self._told = now
             write_json(self._path, now, durable=False)
 
-    def _sample(self) -> None:
+    def _sample(self, now: Now) -> None:
         """Nothing of a run depends on it: a disk that refuses a sample is said once, and what else it refuses ends the run."""
         seats = self._planner.ask(Question.SEATS)
         assert isinstance(seats, Seats)
         at = Timestamp(time.time_ns() // 1000)
-        sample = self._planner.read(lambda ledger: sample_of(status_from(ledger, self._topology, running=True, now=at)))
+        status = self._planner.read(lambda ledger: status_from(ledger, self._topology, running=True, now=at)).add(now)
+        sample = sample_of(status)
         sample.ran, sample.wrote = round(seats.ran, 6), round(seats.wrote, 6)
         if (spent := seats.spending) is not None:
             phases = {"read": spent.reading, "run": spent.running, "write": spent.writing, "commit": spent.committing}
             sample.phases = {name: round(seconds, 6) for name, seconds in phases.items()}
             sample.took, sample.took_in_all = spent.within, round(spent.seconds, 6)
             sample.restarts = {"lane": spent.restarts, "writer": self._writer.restarts}
+        if self._observer is not None:
+            if time.monotonic() - self._sized >= SIZES_EVERY:
+                self._sizes, self._sized = measure(self._folder, time.time()), time.monotonic()
+            self._observer.observe(Measured(status, sample, self._sizes), seats.spans)
         try:
             self._sampling.add(sample)
         except OSError as error:
