@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from confluent_kafka import Message
 
 import millstream as ms
 from millstream.targets import connection
+from millstream.targets.kafka_cluster import Cluster
 from millstream.testing import TargetContract, TransactionalTargetContract
 from millstream.testing.contracts import NOON
 from tests.services.kafka import Broker
@@ -30,28 +33,44 @@ def values(broker: Broker, topic: str, *, committed: bool = True) -> list[Any]:
     return [msgspec.json.decode(message.value() or b"null") for message in broker.read(topic, committed=committed)]
 
 
-class TestKafka(TransactionalTargetContract):
-    @pytest.fixture(autouse=True)
-    def _topic(self, kafka: Broker) -> None:
-        self.broker, self.topic = kafka, kafka.create_topic()
+class OnTopic:
+    """A topic of a broker that can be stopped, for the contracts."""
 
+    broker: Broker
+    topic: str
+
+    @pytest.fixture(autouse=True)
+    def _topic(self, kafka: Broker) -> Iterator[None]:
+        self.broker, self.topic = kafka, kafka.create_topic()
+        with pytest.MonkeyPatch.context() as self.patch:
+            yield
+        if kafka.pid is None:
+            kafka.start()
+
+    def stored(self) -> list[tuple[str, Any]]:
+        return [((m.key() or b"").decode(), msgspec.json.decode(m.value() or b"null")) for m in self.broker.read(self.topic)]
+
+    def bad_value(self) -> str:
+        return "x" * (2 << 20)
+
+    def cut_off(self) -> None:
+        """No answer will come, however long it is waited for."""
+        self.patch.setattr(Cluster, "timeout", property(lambda _: 2.0, lambda *_: None), raising=False)
+        self.broker.kill(signal.SIGTERM)
+
+    def reconnect(self) -> None:
+        self.broker.start()
+        self.patch.undo()
+
+
+class TestKafka(OnTopic, TransactionalTargetContract):
     def make(self) -> ms.Target:
         return ms.to_kafka(self.topic, servers=self.broker.servers)
 
-    def stored(self) -> list[tuple[str, Any]]:
-        return [((m.key() or b"").decode(), msgspec.json.decode(m.value() or b"null")) for m in self.broker.read(self.topic)]
 
-
-class TestKafkaWithoutTransactions(TargetContract):
-    @pytest.fixture(autouse=True)
-    def _topic(self, kafka: Broker) -> None:
-        self.broker, self.topic = kafka, kafka.create_topic()
-
+class TestKafkaWithoutTransactions(OnTopic, TargetContract):
     def make(self) -> ms.Target:
         return ms.to_kafka(self.topic, servers=self.broker.servers, transactions=False)
-
-    def stored(self) -> list[tuple[str, Any]]:
-        return [((m.key() or b"").decode(), msgspec.json.decode(m.value() or b"null")) for m in self.broker.read(self.topic)]
 
     def test_it_says_that_it_has_no_transactions(self) -> None:
         assert not self.make().transactional

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,26 @@ def rows(path: Path) -> list[tuple[str, Any]]:
 
 class TestSQLite(TransactionalTargetContract):
     @pytest.fixture(autouse=True)
-    def at(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "rows.db"
+    def at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        self.path, self.example, self.connect = tmp_path / "rows.db", load_example("sqlite_target"), sqlite3.connect
+        monkeypatch.setattr(self.example.sqlite3, "connect", lambda path, **more: self.connect(path, timeout=0.01, **more))
+        with closing(self.connect(tmp_path / "rows.db", isolation_level=None)) as self.other:
+            yield
 
     def make(self) -> ms.Target:
-        return load_example("sqlite_target").SQLite(str(self.path))  # type: ignore[no-any-return]
+        return self.example.SQLite(str(self.path))  # type: ignore[no-any-return]
 
     def stored(self) -> list[tuple[str, Any]]:
         return rows(self.path)
+
+    def bad_value(self) -> object:
+        return object()
+
+    def cut_off(self) -> None:
+        self.other.execute("begin immediate")
+
+    def reconnect(self) -> None:
+        self.other.execute("rollback")
 
 
 def test_it_is_delivered_to(tmp_path: Path) -> None:

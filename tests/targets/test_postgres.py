@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +31,26 @@ def schema(postgres: PostgresServer) -> Schema:
 
 class TestAppend(TransactionalTargetContract):
     @pytest.fixture(autouse=True)
-    def _schema(self, schema: Schema) -> None:
+    def _schema(self, schema: Schema) -> Iterator[None]:
         self.schema = schema
+        yield
+        if not schema.server.running:
+            schema.server.start()
 
     def make(self) -> ms.Target:
         return self.schema.target("numbers")
 
     def stored(self) -> list[tuple[str, Any]]:
         return self.schema.rows("numbers", "key, value", order="timestamp")
+
+    def bad_value(self) -> int:
+        return 1 << 70
+
+    def cut_off(self) -> None:
+        self.schema.server.stop(signal.SIGQUIT)
+
+    def reconnect(self) -> None:
+        self.schema.server.start()
 
 
 class TestUpsert(TestAppend):

@@ -28,19 +28,47 @@ class TestSystem(TransactionalTargetContract):
     def stored(self) -> list[tuple[str, Any]]:
         return self.system.rows
 
+    def cut_off(self) -> None:
+        def away(moment: str) -> None:
+            raise ms.Unreachable(f"no route {moment} the step")
+
+        self.system.fail = away
+
+    def reconnect(self) -> None:
+        self.system.fail = lambda moment: None
+
 
 class TestFunction(TargetContract):
     def setup_method(self) -> None:
         self.rows: list[tuple[str, Any]] = []
+        self.error: Exception | None = None  # of what the function calls
 
     def make(self) -> ms.Target:
-        return ms.function(lambda step, records: self.rows.extend((record.key, record.value) for record in records))
+        def call(step: int, records: list[ms.Record[Any]]) -> None:
+            for record in records:
+                if self.error is not None and (isinstance(self.error, ms.Unreachable) or record.value < 0):
+                    raise self.error
+                self.rows.append((record.key, record.value))
+
+        return ms.function(call)
 
     def stored(self) -> list[tuple[str, Any]]:
         return self.rows
 
+    def bad_value(self) -> int:
+        self.error = ValueError("it must not be negative")
+        return -1
+
+    def cut_off(self) -> None:
+        self.error = ms.Unreachable("no route")
+
+    def reconnect(self) -> None:
+        self.error = None
+
 
 class TestMemory(TargetContract):
+    repeats = False
+
     def setup_method(self) -> None:
         self.target = ms.memory()
 

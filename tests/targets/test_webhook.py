@@ -26,6 +26,7 @@ class Server:
         self.got: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.answers: list[int | None] = []  # None: the connection is cut after the request was taken
+        self.away = False  # the connection is cut before it
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +34,9 @@ class Server:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if outer.away:
+                    self.close_connection = True
+                    return
                 status = outer.answers.pop(0) if outer.answers else 204
                 if status is None or 200 <= status < 300:
                     outer.got.append(body)
@@ -81,6 +85,16 @@ class TestContract(TargetContract):
 
     def stored(self) -> list[tuple[str, Any]]:
         return [(body["key"], body["value"]) for body in self.server.got]
+
+    def bad_value(self) -> int:
+        self.server.answers = [204, 400]  # to this one, which is the second
+        return -1
+
+    def cut_off(self) -> None:
+        self.server.away = True
+
+    def reconnect(self) -> None:
+        self.server.away = False
 
 
 def deliver(target: ms.Target, journal: FakeJournal, at: Path, epochs: int) -> Any:
