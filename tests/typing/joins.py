@@ -68,6 +68,22 @@ located = TableJoin(
 topology.compute("located", located).reads(*located.of(placed.changes, known.changes))
 assert_type(located.changes, ms.Output[ms.Change[Pair[Order, Customer | None]]])
 
+
+
+@dataclass(frozen=True)
+class Parcel:
+    id: str
+    order: str | None
+
+
+parcels = topology.inject("parcels", ms.values([], Parcel), key=lambda parcel: parcel.id, timestamp=ms.Arrival(), low_watermark=ms.Timeless())
+sent = Newest(Parcel)
+topology.compute("sent", sent).reads(parcels)
+packed = TableJoin(Parcel, Order, left_key=lambda parcel: parcel.id, reference=lambda parcel: parcel.order, right_key=lambda order: order.id)
+topology.compute("packed", packed).reads(*packed.of(sent.changes, placed.changes))
+assert_type(packed.changes, ms.Output[ms.Change[Pair[Parcel, Order | None]]])
+orders.by_each(lambda order: [order.id, order.customer])
+
 assert_type(inserted(3), ms.Change[int])
 assert_type(updated("a", "b"), ms.Change[str])
 assert_type(deleted(3.5), ms.Change[float])

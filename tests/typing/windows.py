@@ -76,6 +76,7 @@ compared = Compare(int, back=ms.MINUTE)
 topology.compute("per-minute", per_minute).reads(scores)
 topology.compute("compared", compared).reads(per_minute.results)
 assert_type(compared.compared, ms.Output[Compared[int]])
+assert_type(compared.late, ms.Output[Windowed[int]])
 top = Window(Windowed[int], Tumbling(ms.HOUR), Top(10))
 topology.compute("top", top).reads(per_minute.results)
 

@@ -51,6 +51,8 @@ ms.Change[Order](after=Customer("ann", "NL", 1))  # type: ignore[arg-type]  # py
 ms.key("a", 1.5)  # type: ignore[arg-type]  # pyright: ignore
 Grouped(Order, lambda order: order.customer, aggregate.max(lambda order: order.price))  # type: ignore[arg-type]  # pyright: ignore
 Grouped(Order, lambda order: order.price, aggregate.count())  # type: ignore[arg-type,return-value]  # pyright: ignore
+orders.by_each(lambda order: order.at)  # type: ignore[arg-type,return-value]  # pyright: ignore
+orders.by_each(lambda order: 7)  # type: ignore[arg-type,return-value]  # pyright: ignore
 spent.of(orders)  # type: ignore[arg-type]  # pyright: ignore
 topology.compute("k", spent).reads(placed.changes)  # type: ignore[arg-type]  # pyright: ignore
 _ = Kind
