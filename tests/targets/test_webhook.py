@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def test_what_is_posted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None
     assert body == {"id": body["id"], "stream": context().stream, "key": "a", "timestamp": body["timestamp"], "value": 1}
     assert (headers["Idempotency-Key"], headers["Authorization"], headers["Content-Type"]) == (body["id"], "hush", "application/json")
     assert "hush" not in repr(target) + target.describe()
+
+
+def test_two_deliveries_may_share_one(server: Server) -> None:
+    """Steps of both may be equal; each has its own records."""
+    target, step = ms.webhook(server.url), ms.Step(0, 0, 1)
+    with closing(target.open(context())) as first, closing(target.open(replace(context(), delivery="other", identity="other"))) as second:
+        first.write(step, [record("a", 1), record("a", 2)])
+        second.write(step, [record("b", 3), record("b", 4), record("b", 5)])
+    assert [body["value"] for body in server.got] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("answer", [408, 425, 429, 500, 503])

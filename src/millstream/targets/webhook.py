@@ -71,7 +71,7 @@ class WebhookTarget(Target):
     headers: Mapping[str, str | Secret]
     refused: str | None
     timeout: Duration
-    accepted: Accepted = field(default_factory=Accepted, compare=False)
+    accepted: dict[str, Accepted] = field(default_factory=dict, compare=False)  # by the identity of each delivery to it
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
@@ -104,6 +104,7 @@ class WebhookSink(Sink):
 
     def __init__(self, target: WebhookTarget, context: DeliveryContext) -> None:
         self._target, self._stream, self._delivery = target, context.stream, context.delivery
+        self._accepted = target.accepted.setdefault(context.identity, Accepted())
         self._encode_value = value_encoder(context.value_type)
         parts = target.address()
         make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -113,7 +114,7 @@ class WebhookSink(Sink):
         self._named = {name.lower() for name in self._headers}
 
     def write(self, step: Step, records: Sequence[Record[Any]]) -> None:
-        accepted = self._target.accepted
+        accepted = self._accepted
         if accepted.step != step:
             accepted.step, accepted.records = step, 0
         for record in records[accepted.records :]:
