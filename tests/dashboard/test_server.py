@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
-from typing import Any
 
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 import millstream as ms
 from millstream.core.low_watermark import LowWatermark
-from millstream.dashboard import watching
-from millstream.dashboard.server import POLICY, application, is_loopback
+from millstream.dashboard.server import POLICY, READERS, application, is_loopback
+from millstream.log.reading import StreamReader
+from tests.dashboard.conftest import client
 from tests.dashboard.made import NOON, SECOND, Made
-
-
-def client(at: Path, **settings: Any) -> TestClient:
-    return TestClient(application(at, **settings), base_url="http://localhost:8270")
-
-
-@pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look anew each time."""
-    monkeypatch.setattr(watching, "LOOK_EVERY", 0.0)
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Made:
-    made = Made(tmp_path / "mill")
-    made.epoch(injected=10, at=NOON + 5 * SECOND)
-    return made
 
 
 def test_state_follows_the_commits(made: Made) -> None:
@@ -61,19 +47,56 @@ def test_the_graph_goes_from_left_to_right_and_knows_its_cycle(made: Made) -> No
     assert len(set(places)) == len(places)
 
 
+def test_a_line_leaves_room_for_itself_in_the_columns_that_it_passes(made: Made) -> None:
+    picture = client(made.folder.path).get("/api/state").json()["picture"]
+    [users] = [edge for edge in picture["edges"] if edge["stream"] == "users"]
+    [slot] = users["via"]
+    assert slot["column"] == 1
+    assert slot["row"] not in [node["row"] for node in picture["nodes"] if node["column"] == 1]
+
+
+def test_streams_that_nobody_reads_are_in_the_graph_too(made: Made) -> None:
+    page = client(made.folder.path)
+    before = page.get("/api/state").json()["picture"]
+    made.records("count.rejected", ("a", 1))
+    made.records("dead letters", ("a", 1))
+    picture = page.get("/api/state").json()["picture"]
+    unread = [(edge["source"], edge["stream"]) for edge in picture["edges"] if edge["target"] is None]
+    assert unread == [("computation count", "count.rejected"), ("stream dead letters", "dead letters")]
+    assert {node["id"] for node in picture["nodes"]} - {node["id"] for node in before["nodes"]} == {"stream dead letters"}
+
+
 def test_what_holds_a_computation_back_is_named(made: Made) -> None:
     page = client(made.folder.path)
     made.commit(promises={"users": ms.Timestamp(NOON + 9 * SECOND)})
     made.epoch(injected=2, at=NOON + 5 * SECOND)
-    found = page.get("/api/state").json()["held_back"]
-    assert found["count"] == "2024-06-01T12:00:05Z, because partition 'p0' of injector 'clicks' is there"
+    seen = page.get("/api/state").json()
+    found = seen["held_back"]
+    words = "2024-06-01T12:00:05Z, because partition 'p0' of injector 'clicks' is there"
+    assert found["count"] == {"words": words, "by": "injector clicks"}
     assert found["join"] == found["again"] == found["count"], "also round a cycle"
     made.epoch(injected=2, at=NOON + 6 * SECOND, held=NOON + SECOND)
-    found = page.get("/api/state").json()["held_back"]
-    assert found["join"] == "2024-06-01T12:00:01Z, because 'count' has a timer or a waiting record there"
+    seen = page.get("/api/state").json()
+    words = "2024-06-01T12:00:01Z, because 'count' has a timer or a waiting record there"
+    assert seen["held_back"]["join"] == {"words": words, "by": "computation count"}
+    assert seen["furthest"] == "join"
     made.commit(promises={"users": ms.Timestamp(NOON)}, low_watermarks={"join": LowWatermark(ms.Timestamp(NOON), ms.Timestamp(NOON))})
     found = page.get("/api/state").json()["held_back"]
-    assert found["join"] == "2024-06-01T12:00:00Z, because injector 'users' promises no more"
+    assert found["join"] == {"words": "2024-06-01T12:00:00Z, because injector 'users' promises no more", "by": "injector users"}
+
+
+def test_a_record_that_waits_holds_who_is_to_take_it(made: Made) -> None:
+    made.epoch(injected=2, at=NOON, waits=True)
+    seen = client(made.folder.path).get("/api/state").json()
+    words = "2024-06-01T12:00:00Z, because a record of that time waits for 'count'"
+    assert seen["held_back"]["count"] == {"words": words, "by": "computation count"}
+
+
+def test_whoever_is_at_the_end_of_time_is_held_by_nobody(made: Made) -> None:
+    end = LowWatermark(ms.END_OF_TIME, ms.END_OF_TIME)
+    made.commit(low_watermarks={"count": end, "join": end, "again": end})
+    seen = client(made.folder.path).get("/api/state").json()
+    assert (seen["held_back"], seen["furthest"]) == ({}, "")
 
 
 def test_metrics_say_what_the_status_says(made: Made) -> None:
@@ -91,13 +114,26 @@ def test_metrics_say_what_the_status_says(made: Made) -> None:
     assert found["millstream_stream_records_total", "clicks"] == 10
     assert found["millstream_computation_received_total", "count"] == 10
     assert found["millstream_computation_records_total", "count", "applied"] == 9
-    assert found["millstream_computation_records_total", "count", "late"] == 1
+    assert found["millstream_computation_late_total", "count"] == 1
     assert found["millstream_computation_records_total", "count", "dead"] == 1
     assert found["millstream_computation_produced_total", "count"] == 3
     assert found["millstream_keys", "count"] == 7
     assert found["millstream_timers", "count"] == 2
     assert found["millstream_delivery_behind_epochs", "out"] == 0
     assert found["millstream_low_watermark_lag_seconds", "count"] > 0
+
+
+def test_sizes_on_the_disk_are_measured_once_a_minute(made: Made) -> None:
+    page = client(made.folder.path)
+
+    def files() -> float:
+        families = text_string_to_metric_families(page.get("/metrics").text)
+        return next(family.samples[0].value for family in families if family.name == "millstream_journal_files")
+
+    before = files()
+    assert before == len([path for path in made.folder.journal.rglob("*") if path.is_file()]) > 0
+    made.epoch(injected=1, at=NOON)
+    assert files() == before
 
 
 def test_every_metric_is_in_the_guide(made: Made) -> None:
@@ -150,6 +186,46 @@ def test_another_name_for_this_machine_is_refused(made: Made) -> None:
     assert "clicks" not in stranger.get("/api/state").text
 
 
+@pytest.mark.parametrize("path", ["/api/state", "/api/history", "/api/events", "/api/records?stream=clicks", "/metrics"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_sites_cannot_make_it_read(made: Made, path: str, site: str) -> None:
+    page = client(made.folder.path)
+    assert page.get(path, headers={"sec-fetch-site": site}).status_code == 403
+    assert page.get("/", headers={"sec-fetch-site": site}).status_code == 200, "a link may lead here"
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_the_page_itself_can(made: Made, site: str) -> None:
+    assert client(made.folder.path).get("/api/state", headers={"sec-fetch-site": site}).status_code == 200
+
+
+def test_few_read_records_at_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.records("count.counts", ("a", 1))
+    lock, under_way, most = threading.Lock(), 0, 0
+    newest = StreamReader.newest
+
+    def counted(*args: object, **settings: object) -> object:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        try:
+            return newest(*args, **settings)  # type: ignore[arg-type]
+        finally:
+            with lock:
+                under_way -= 1
+
+    async def ask_all() -> list[int]:
+        transport = httpx2.ASGITransport(application(made.folder.path))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as page:
+            answers = await asyncio.gather(*(page.get(f"/api/records?stream=count.counts&last={n}") for n in range(1, 20)))
+            return [answer.status_code for answer in answers]
+
+    monkeypatch.setattr(StreamReader, "newest", counted)
+    assert asyncio.run(ask_all()) == [200] * 19
+    assert 1 <= most <= READERS
+
+
 def test_it_is_read_only(made: Made) -> None:
     page = client(made.folder.path)
     before = sorted(str(path) for path in made.folder.path.rglob("*"))
@@ -186,9 +262,3 @@ class TestToken:
 )
 def test_what_is_this_machine(host: str, local: bool) -> None:
     assert is_loopback(host) is local
-
-
-def test_records_that_are_not_there_are_said(made: Made) -> None:
-    page = client(made.folder.path)
-    assert page.get("/api/records?stream=clicks&last=x").status_code == 400
-    assert "problem" in page.get("/api/records?stream=clicks").json(), "its segment is not there"

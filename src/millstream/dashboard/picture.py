@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from millstream.core.graph import DEAD_LETTERS
 from millstream.core.ledger import Ledger
 
-INJECTOR, COMPUTATION, DELIVERY = "injector", "computation", "delivery"
+INJECTOR, COMPUTATION, DELIVERY, STREAM = "injector", "computation", "delivery", "stream"
 
 
 class Box(msgspec.Struct):
@@ -21,13 +22,22 @@ class Box(msgspec.Struct):
     row: float = 0.0
 
 
+class Passage(msgspec.Struct):
+    """A place that is left free for a line to pass between the boxes of a column."""
+
+    column: int
+    row: float = 0.0
+
+
 class Edge(msgspec.Struct):
-    """A stream on its way from who brings it to who reads it; `back` if it leads back, as on a cycle."""
+    """A stream on its way from who brings it to who reads it, through `via`; `back` if it leads back, as on a cycle. One that nobody
+    reads has no target."""
 
     source: str
-    target: str
+    target: str | None
     stream: str
     back: bool = False
+    via: list[Passage] = []
 
 
 class Picture(msgspec.Struct):
@@ -43,49 +53,75 @@ def picture_of(ledger: Ledger) -> Picture:
         *(Box(f"{COMPUTATION} {name}", COMPUTATION, name) for name in plant.computations),
         *(Box(f"{DELIVERY} {name}", DELIVERY, name) for name in plant.deliveries),
     ]
-    known = {node.id for node in nodes}
-    edges = []
-    for reader, read in ledger.readers.items():
-        edges.append(Edge(_origin(read.stream, plant.injectors), f"{COMPUTATION} {reader.partition(' ← ')[0]}", read.stream))
-    for delivery, stream in plant.deliveries.items():
-        edges.append(Edge(_origin(stream, plant.injectors), f"{DELIVERY} {delivery}", stream))
-    edges = [edge for edge in edges if edge.source in known and edge.target in known]
+    reads: list[tuple[str, str | None]] = [
+        (read.stream, f"{COMPUTATION} {reader.partition(' ← ')[0]}") for reader, read in ledger.readers.items()
+    ]
+    reads += [(stream, f"{DELIVERY} {delivery}") for delivery, stream in plant.deliveries.items()]
+    read = {stream for stream, _ in reads}
+    reads += [(stream, None) for stream in streams_of(ledger) if stream not in read]
+    if DEAD_LETTERS in streams_of(ledger) or DEAD_LETTERS in read:  # anybody may bring one, so it is a box of its own
+        nodes.append(Box(f"{STREAM} {DEAD_LETTERS}", STREAM, DEAD_LETTERS))
+    known = {None, *(node.id for node in nodes)}
+    found = dict.fromkeys((_origin(stream, plant.injectors), target, stream) for stream, target in reads)
+    edges = [Edge(*each) for each in found if each[0] in known and each[1] in known]
     _place(nodes, edges)
     return Picture(nodes, edges)
 
 
+def streams_of(ledger: Ledger) -> list[str]:
+    """All that have had a record, or could have one."""
+    return [*ledger.plant.injectors, *(stream for stream in ledger.produced if stream not in ledger.plant.injectors)]
+
+
 def _origin(stream: str, injectors: Iterable[str]) -> str:
+    if stream == DEAD_LETTERS:
+        return f"{STREAM} {stream}"
     return f"{INJECTOR} {stream}" if stream in injectors else f"{COMPUTATION} {stream.rpartition('.')[0]}"
 
 
 def _place(nodes: list[Box], edges: list[Edge]) -> None:
     """Each as far to the right as the longest way to it is long, counting no line that leads back; near to those it reads."""
     by_id = {node.id: node for node in nodes}
-    targets: dict[str, list[Edge]] = {node.id: [] for node in nodes}
+    ways: dict[str, list[tuple[str, Edge]]] = {node.id: [] for node in nodes}
     for edge in edges:
-        targets[edge.source].append(edge)
-    _mark_back(by_id, targets)
-    ahead = [edge for edge in edges if not edge.back]
+        if edge.target is not None:
+            ways[edge.source].append((edge.target, edge))
+    _mark_back(by_id, ways)
+    ahead = [(target, edge) for some in ways.values() for target, edge in some if not edge.back]
     for _ in nodes:  # the longest way has no more lines than there are nodes
         moved = False
-        for edge in ahead:
-            if by_id[edge.target].column <= by_id[edge.source].column:
-                by_id[edge.target].column = by_id[edge.source].column + 1
+        for target, edge in ahead:
+            if by_id[target].column <= by_id[edge.source].column:
+                by_id[target].column = by_id[edge.source].column + 1
                 moved = True
         if not moved:
             break
-    columns: dict[int, list[Box]] = {}
+    _set_rows(nodes, by_id, ahead)
+
+
+def _set_rows(nodes: list[Box], by_id: Mapping[str, Box], ahead: list[tuple[str, Edge]]) -> None:
+    """One below the other in each column, in the order of where their lines come from."""
+    columns: dict[int, list[Box | Passage]] = {}
+    before: dict[int, list[Box | Passage]] = {}  # by the identity of what stands in a column: what leads to it
     for node in nodes:
         columns.setdefault(node.column, []).append(node)
+    for target, edge in ahead:
+        last: Box | Passage = by_id[edge.source]
+        edge.via = [Passage(column) for column in range(last.column + 1, by_id[target].column)]
+        for slot in edge.via:
+            columns[slot.column].append(slot)
+        stops: list[Box | Passage] = [*edge.via, by_id[target]]
+        for each in stops:
+            before.setdefault(id(each), []).append(last)
+            last = each
     for _, column in sorted(columns.items()):
-        wanted = {node.id: _mean([by_id[e.source].row for e in ahead if e.target == node.id]) for node in column}
-        column.sort(key=lambda node: wanted[node.id])
-        middle = (len(column) - 1) / 2
-        for number, node in enumerate(column):
-            node.row = number - middle
+        wanted = {id(each): _mean([other.row for other in before.get(id(each), [])]) for each in column}
+        column.sort(key=lambda each: wanted[id(each)])
+        for number, each in enumerate(column):
+            each.row = number - (len(column) - 1) / 2
 
 
-def _mark_back(nodes: Mapping[str, Box], targets: Mapping[str, list[Edge]]) -> None:
+def _mark_back(nodes: Iterable[str], ways: Mapping[str, list[tuple[str, Edge]]]) -> None:
     """A line to one that leads here."""
     done: set[str] = set()
     way: set[str] = set()
@@ -98,13 +134,13 @@ def _mark_back(nodes: Mapping[str, Box], targets: Mapping[str, list[Edge]]) -> N
                 if node in done:
                     continue
                 way.add(node)
-            if nth < len(targets[node]):
+            if nth < len(ways[node]):
                 stack.append((node, nth + 1))
-                edge = targets[node][nth]
-                if edge.target in way:
+                target, edge = ways[node][nth]
+                if target in way:
                     edge.back = True
-                elif edge.target not in done:
-                    stack.append((edge.target, 0))
+                elif target not in done:
+                    stack.append((target, 0))
             else:
                 way.discard(node)
                 done.add(node)
