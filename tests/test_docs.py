@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,8 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+COOKBOOK = sorted(set((ROOT / "docs" / "cookbook").glob("*.md")) - {ROOT / "docs" / "cookbook" / "README.md"})
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 FENCED = re.compile(r"^(?P<mark><!-- not run: .*? -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)\)")
@@ -248,3 +251,83 @@ def test_the_guide_runs(page: Path, new_module: Callable[[str], ModuleType], tmp
         compile_topology(module.topology)
     assert run_tests(module) == (2 if page.stem == "testing" else 0)
     assert os.listdir(tmp_path) == []
+
+
+# Pages that teach.
+
+
+def test_the_cookbook_lists_every_recipe() -> None:
+    listed = re.findall(r"\(([\w-]+\.md)\)", (ROOT / "docs" / "cookbook" / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == [path.name for path in COOKBOOK]
+    assert len(listed) >= 10
+
+
+@pytest.mark.parametrize("page", COOKBOOK, ids=name_of)
+def test_a_recipe_runs(page: Path, new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millstream.core.graph import compile_topology
+
+    monkeypatch.chdir(tmp_path)
+    module = new_module(f"cookbook_{page.stem.replace('-', '_')}")
+    for block in blocks(page):
+        assert block.runs
+        run(block, module)
+    compile_topology(module.topology)
+    assert run_tests(module) == 1
+    assert os.listdir(tmp_path) == []
+    assert "## What it keeps and costs" in page.read_text(encoding="utf-8")
+
+
+def files_of(page: Path) -> list[tuple[str, Block]]:
+    """Blocks that are files: their first line is the name."""
+    named = [(re.match(r"# (\w+)\.py\n", block.code), block) for block in blocks(page)]
+    return [(match[1], block) for match, block in named if match is not None]
+
+
+def test_the_tutorial_runs(
+    new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from millstream.core.graph import compile_topology
+    from millstream.testing import Driver
+
+    monkeypatch.chdir(tmp_path)
+    files = files_of(TUTORIAL)
+    assert len(files) == len(blocks(TUTORIAL))
+    tests = 0
+    for name, block in files:
+        if name == "look":
+            write_tables_of_the_tutorial()
+        module = new_module(name)
+        run(block, module)
+        tests += run_tests(module)
+    assert [name for name, _ in files] == ["shop", "customers", "test_shop", "shop", "test_unpaid", "look"]
+    assert tests == 4
+    assert "tea" in capfd.readouterr().out
+
+    shop, customers = sys.modules["shop"], sys.modules["customers"]
+    compile_topology(shop.topology)
+    for folder in ("orders", "payments"):
+        Path(folder).mkdir()
+    customers.one_second(datetime(2026, 5, 1, 12, tzinfo=UTC))
+    driver = Driver(shop.topology)
+    for stream in (shop.orders, shop.payments):
+        (written,) = Path(stream.name).iterdir()  # what the customers write is what the shop reads
+        driver.feed(stream, written.read_bytes().splitlines())
+    assert driver.tally("revenue").applied > 0
+
+
+def write_tables_of_the_tutorial() -> None:
+    at = pa.array([1_777_636_809_999_999], pa.timestamp("us", "UTC"))
+    window = {"key": "tea", "start": datetime(2026, 5, 1, 12, tzinfo=UTC), "value": 550}
+    order = {"id": "2", "product": "tea", "cents": 250}
+    write_deltalake("revenue", pa.table({"key": ["tea"], "value": [window], "timestamp": at}))
+    write_deltalake("unpaid", pa.table({"key": ["2"], "value": [order], "timestamp": at}))
+
+
+def test_the_page_for_those_who_come_from_elsewhere_runs(new_module: Callable[[str], ModuleType]) -> None:
+    from millstream.core.graph import compile_topology
+
+    module = new_module("coming_from")
+    shown = blocks(ROOT / "docs" / "coming-from.md")
+    assert [block.runs for block in shown] == [True, False, False, False]
+    run(shown[0], module)
+    compile_topology(module.topology)

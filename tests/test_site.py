@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import re
 import subprocess
@@ -128,7 +129,9 @@ def test_a_browser_asks_no_other_host_and_the_search_finds(built: Path) -> None:
         for name in ("guide/windows.html", "architecture.html", "changelog.html", "index.html"):
             page.goto(f"{address}/{name}")
             page.wait_for_load_state("networkidle")
-        page.locator(".md-search__input").fill("hopping")
+        page.locator(".md-search__input").click()
+        page.get_by_text("Type to start searching").wait_for()
+        page.locator(".md-search__input").press_sequentially("hopping")
         links = page.locator(".md-search-result__link")
         links.first.wait_for()
         assert any("guide/windows.html" in (link.get_attribute("href") or "") for link in links.all())
@@ -150,3 +153,18 @@ def test_a_page_has_on_github_what_it_has_in_the_site(built: Path) -> None:
         there, here = Read(github.render(text)).tags, Read(article[0]).tags
         assert {tag: here[tag] for tag in COUNTED} == {tag: there[tag] for tag in COUNTED}, place
         assert r"\|" not in article[0], place
+
+
+def test_the_pictures_are_what_the_code_draws() -> None:
+    folder = ROOT / "docs" / "pictures"
+    spec = importlib.util.spec_from_file_location("pictures_of_event_time", folder / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        assert sorted(module.PICTURES) == sorted(path.name for path in folder.glob("*.svg"))
+        for name, draw in module.PICTURES.items():
+            assert draw() == (folder / name).read_text(encoding="utf-8"), f"{name} is old; run python docs/pictures/make.py"
+    finally:
+        del sys.modules[spec.name]
