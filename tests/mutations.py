@@ -22,6 +22,7 @@ PLANNING = "tests/core/test_planning.py"
 BACKLOG = "tests/core/test_backlog.py"
 LEDGER = "tests/core/test_ledger.py"
 DEALING = "tests/core/test_dealing.py"
+OWN_KEYS = "tests/core/test_records_of_streams.py"
 ROWS = "tests/core/test_rows.py"
 PAGES = "tests/core/test_pages.py tests/core/test_round_trips.py"
 HELD = "tests/mill/test_held.py"
@@ -185,8 +186,8 @@ CORE = [
     Mutant(
         "deal to the lane of the record's own key",
         "core/route.py",
-        "in self._split(rekeyed.keys, rekeyed):",
-        "in self._split(columns.keys, rekeyed):",
+        "split = self._split(keyed.keys, keyed)",
+        "split = self._split(columns.keys, keyed)",
         DEALING,
     ),
     Mutant(
@@ -196,6 +197,28 @@ CORE = [
         "errors = {}",
         DEALING,
     ),
+    Mutant(
+        "show a reader the key it has a record under as the record's own",
+        "core/route.py",
+        "had = columns.keys if self.read.shows_records else []",
+        "had = []",
+        OWN_KEYS,
+    ),
+    Mutant(
+        "give the own keys of records to others that are dealt with them",
+        "core/route.py",
+        "had = [had[n] for n in places] if had else []",
+        "had = [had[n % len(had)] for n in range(len(places))] if had else []",
+        OWN_KEYS,
+    ),
+    Mutant(
+        "leave own keys where they were when records are put in order",
+        "core/arrivals.py",
+        "pick(arrivals.own) if arrivals.own else []",
+        "arrivals.own",
+        OWN_KEYS,
+    ),
+    Mutant("put own keys together without those that need none", "core/arrivals.py", "+= c.own or c.keys", "+= c.own", OWN_KEYS),
     Mutant(
         "let injectors come before productions",
         "core/arrivals.py",

@@ -6,6 +6,7 @@ from tests.mutations import Mutant
 
 ORDERED = "tests/core/test_ordered.py"
 TIMELINE = "tests/core/test_timeline.py"
+OWN_KEYS = "tests/core/test_records_of_streams.py"
 
 ORDER = [
     # The sequence.
@@ -112,6 +113,20 @@ ORDER = [
         "                tally.dropped += 1\n",
         "                pass\n",
         ORDERED,
+    ),
+    Mutant(
+        "forget the own key of a record that waits",
+        "core/ordered.py",
+        "minor, reading.place, value, own))",
+        "minor, reading.place, value))",
+        OWN_KEYS,
+    ),
+    Mutant(
+        "take an own key that is empty for none",
+        "core/waiting.py",
+        'if own is None else f"{len(origin)}+',
+        'if not own else f"{len(origin)}+',
+        OWN_KEYS,
     ),
     Mutant(
         "begin without the order, though records wait",

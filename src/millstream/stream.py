@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream import arguments
 from millstream.errors import TopologyError
-from millstream.record import DeadLetter
+from millstream.record import DeadLetter, Record
 
 if TYPE_CHECKING:
     from millstream.computation import Computation
@@ -21,7 +21,8 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class Stream(Generic[V_co]):
-    """A named sequence of records. `by` reads it under another key, `by_each` under several, `map` with another value."""
+    """A named sequence of records. `by` reads it under another key, `by_each` under several, `map` with another value, `records`
+    with each record whole."""
 
     value_type: Any = None
 
@@ -38,22 +39,34 @@ class Stream(Generic[V_co]):
         """The same stream; its reader sees `change(value)`."""
         return Mapped(self, change)
 
+    @property
+    def records(self) -> Stream[Record[V_co]]:
+        """The same stream; its reader sees each record whole, and so do `by`, `by_each` and `map` after it: the key, timestamp and
+        id with which it was produced or injected, whatever key the reader has it under. `late` is false in it.
+
+            topology.compute("regions", regions).reads(clicks.records.by(lambda record: record.key[:2]))
+
+        The log has the record once. One that was on its way to its reader when the code began to ask for `records` shows the key
+        that this reader has it under: its own did not travel with it.
+        """
+        return Whole(self)
+
     def origin(self) -> Stream[Any]:
-        """The stream as it is produced, without `by` and `map`."""
+        """The stream as it is produced, without `by`, `map` and `records`."""
         return self
 
     def changes(self) -> tuple[Hop, ...]:
-        """What `by` and `map` do on the way from the origin to the reader, in order."""
+        """What `by`, `map` and `records` do on the way from the origin to the reader, in order."""
         return ()
 
 
 class Hop:
-    """One `by`, `by_each` or `map` on the way to a reader."""
+    """One `by`, `by_each`, `map` or `records` on the way to a reader. The last is `whole`: the engine makes a record of the value."""
 
-    __slots__ = ("apply", "is_key", "spreads")
+    __slots__ = ("apply", "is_key", "spreads", "whole")
 
-    def __init__(self, apply: Callable[[Any], Any], *, is_key: bool, spreads: bool = False) -> None:
-        self.apply, self.is_key, self.spreads = apply, is_key, spreads
+    def __init__(self, apply: Callable[..., Any], *, is_key: bool, spreads: bool = False, whole: bool = False) -> None:
+        self.apply, self.is_key, self.spreads, self.whole = apply, is_key, spreads, whole
 
 
 class Rekeyed(Stream[V_co]):
@@ -97,6 +110,22 @@ class Mapped(Stream[W], Generic[W]):
 
     def changes(self) -> tuple[Hop, ...]:
         return (*self.stream.changes(), Hop(self.change, is_key=False))
+
+
+class Whole(Stream[Record[V]], Generic[V]):
+    def __init__(self, stream: Stream[V]) -> None:
+        values = [hop for hop in stream.changes() if not hop.is_key]
+        if values and values[-1].whole:
+            raise TopologyError("records: the stream shows records already; leave out one of the two")
+        self.stream = stream
+        of = Any if stream.value_type is None else stream.value_type
+        self.value_type = Record[of]  # type: ignore[valid-type]
+
+    def origin(self) -> Stream[Any]:
+        return self.stream.origin()
+
+    def changes(self) -> tuple[Hop, ...]:
+        return (*self.stream.changes(), Hop(Record, is_key=False, whole=True))
 
 
 class DeadLetters(Stream[DeadLetter]):

@@ -86,6 +86,50 @@ def test_a_record_comes_under_each_of_its_keys_and_under_none(play: Play) -> Non
     assert len(stage.read(events)) == 4
 
 
+class Witness(ms.Computation[int]):
+    """Says under which key each record was produced, and numbers them."""
+
+    said: ms.Output[str]
+
+    def process_record(self, record: ms.Record[ms.Record[str]]) -> None:
+        whole = record.value
+        assert (whole.id, whole.timestamp, whole.late) == (record.id, record.timestamp, False)
+        self.state += 1
+        self.said.produce(f"{whole.key} {whole.value} {self.state}", timestamp=whole.timestamp)
+
+
+class WitnessInOrder(Witness):
+    order = ms.Order.EVENT_TIME
+
+
+def test_a_reader_sees_the_own_keys_of_records_whatever_key_it_has_them_under(play: Play) -> None:
+    topology = ms.Topology("scene")
+    events, it, by, each, mapped = inject(topology), Obedient(), Witness(), WitnessInOrder(), Relay()
+    topology.compute("it", it).reads(events)
+    topology.compute("by", by).reads(events.map(lambda event: event.does).records.by(lambda record: record.key[:1]))
+    topology.compute("each", each).reads(it.said.records.by_each(lambda record: [record.key[:1], record.value[:1]]))
+    topology.compute("mapped", mapped).reads(it.said.records.map(lambda record: f"{record.key}:{record.value}").by(lambda word: word[-1]))
+    stage = play(topology)
+    stage.send(events, Event("a1", 3, "x"), Event("a2", 1, "y"), Event("b/1", 2, "x"))
+    stage.crash()
+    stage.send(events, Event("a1", 4, "y"), Event("", 5, "x"))
+    stage.crash(low_watermark=at(4))
+    stage.finish()
+    assert said(stage, by.said) == [("", " x 1"), ("a", "a2 y 1"), ("a", "a1 x 2"), ("a", "a1 y 3"), ("b", "b/1 x 1")]
+    assert said(stage, each.said) == [
+        ("", " x 1 1"),
+        *(("a", word) for word in ("a2 y 1 1", "a1 x 1 2", "a1 y 2 3")),
+        ("b", "b/1 x 1 1"),
+        *(("x", word) for word in ("b/1 x 1 1", "a1 x 1 2", " x 1 3")),
+        *(("y", word) for word in ("a2 y 1 1", "a1 y 2 2")),
+    ]
+    assert said(stage, mapped.passed) == [
+        *(("1", word) for word in ("a2:y 1#1", "b/1:x 1#2", "a1:x 1#3", ":x 1#4")),
+        ("2", "a1:y 2#1"),
+    ]
+    assert len(stage.read(events)) == len(stage.read(it.said)) == 5
+
+
 def test_a_chain_and_a_fan_in(play: Play) -> None:
     topology = ms.Topology("scene")
     events, first, second, relay = inject(topology), Obedient(), Obedient(), Relay()

@@ -53,6 +53,20 @@ either = topology.inject(
     low_watermark=ms.BoundedDisorder(ms.SECOND),
 )
 assert_type(either.by(lambda value: value.page), ms.Stream[sessions.Click | Visit])
+assert_type(either.records, ms.Stream[ms.Record[sessions.Click | Visit]])
+assert_type(either.records.by(lambda record: record.key[:2]), ms.Stream[ms.Record[sessions.Click | Visit]])
+assert_type(either.records.by_each(lambda record: [record.key, record.value.page]).map(lambda record: record.timestamp), ms.Stream[ms.Timestamp])
+
+
+class Pages(ms.Computation[list[str]]):
+    late: ms.Output[ms.Record[sessions.Click | Visit]]
+
+    def process_record(self, record: ms.Record[ms.Record[sessions.Click | Visit]]) -> None:
+        self.state.append(f"{record.value.key} {record.value.value.page}")
+
+
+pages = Pages()
+topology.compute("pages", pages).reads(either.records.by(lambda record: record.id), late=ms.Divert(pages.late))
 
 
 def words(topology: ms.Topology, name: str) -> ms.InjectedStream[str]:

@@ -29,7 +29,8 @@ class Arrivals(msgspec.Struct):
     """Records on their way into computations, as columns: still encoded, their keys already extracted.
 
     They stand in the order of their timestamps and ids. `packet_of` says for each the number of the packet it came in;
-    `errors` says, by position, why a key could not be extracted.
+    `errors` says, by position, why a key could not be extracted. `own` are the keys that they were produced under, where a
+    reader sees records whole and has them under others; else it is empty.
     """
 
     keys: list[str] = []
@@ -39,6 +40,7 @@ class Arrivals(msgspec.Struct):
     packet_of: list[int] = []
     packets: list[Packet] = []
     errors: dict[int, str] = {}
+    own: list[str] = []
 
     def id(self, position: int) -> str:
         """The id of a record, for people; made only when it is asked for."""
@@ -61,10 +63,11 @@ def gather(packets: Iterable[Packet], injectors: Container[str]) -> Arrivals:
     if len(ordered) == 1:
         (only,) = ordered
         c = only.columns  # not copied: nobody changes what has arrived
-        arrivals = Arrivals(c.keys, c.values, c.timestamps, c.minors, [0] * len(c.keys), ordered, c.errors)
+        arrivals = Arrivals(c.keys, c.values, c.timestamps, c.minors, [0] * len(c.keys), ordered, c.errors, c.own)
         return arrivals if _ascending(c.timestamps) else _arranged(arrivals, sorted(range(len(c.keys)), key=c.timestamps.__getitem__))
     minors: list[int] = []
-    arrivals = Arrivals([], [], [], minors, [], ordered, {})
+    arrivals = Arrivals([], [], [], minors, [], ordered, {}, [])
+    shows_own = any(packet.columns.own for packet in ordered)
     groups: list[int] = []  # of each packet: those of one place count their minors together
     overlap, last = False, -1
     for number, packet in enumerate(ordered):
@@ -80,6 +83,8 @@ def gather(packets: Iterable[Packet], injectors: Container[str]) -> Arrivals:
         arrivals.timestamps += c.timestamps
         minors += c.minors
         arrivals.packet_of += repeat(number, len(c.keys))
+        if shows_own:
+            arrivals.own += c.own or c.keys
     order: Iterable[int] | None = None
     if overlap:  # several streams of one producer, or a stream under several keys
         order = sorted(sorted(range(len(minors)), key=minors.__getitem__), key=lambda position: groups[arrivals.packet_of[position]])
@@ -113,4 +118,5 @@ def _arranged(arrivals: Arrivals, order: Sequence[int]) -> Arrivals:
         pick(arrivals.packet_of),
         arrivals.packets,
         errors,
+        pick(arrivals.own) if arrivals.own else [],
     )

@@ -16,8 +16,9 @@ from millstream.core.arrivals import Arrivals, place_of_origin
 from millstream.core.epoch import Header
 from millstream.core.graph import NodePlan
 from millstream.core.productions import Productions
+from millstream.core.route import Reading
 from millstream.core.row import END, KeptTimer
-from millstream.core.turn import Reading, Turn
+from millstream.core.turn import Turn
 from millstream.core.waiting import Waited
 from millstream.record import Clock, Late
 from millstream.timestamp import END_OF_TIME, MICROSECOND, Timestamp
@@ -37,6 +38,7 @@ class _Due(NamedTuple):
     reading: Reading
     value: bytes
     from_: str
+    own: str | None  # the key that it was produced under, if its reader sees it and has it under another
 
 
 class OrderedTurn(Turn):
@@ -77,21 +79,21 @@ class OrderedTurn(Turn):
             if expiry is not None:
                 self._expire(expiry, timestamp)
             own["low_watermark"] = ahead[n + 1]
-            self._apply(record.reading, record.value, timestamp, record.late, record.from_, record.minor)
+            self._apply(record.reading, record.value, timestamp, record.late, record.from_, record.minor, record.own)
 
     def _due(self, positions: Sequence[int]) -> list[_Due]:
         """What has waited and what has just come, as far as its time has come too, in order. The rest begins to wait."""
         arrivals, tally, before, injectors = self._arrivals, self.tally, self._before, self._plan.injectors
         self.put_off = []
         due: list[_Due] = []
-        for timestamp, origin, major, minor, place, value in self.waited:
+        for timestamp, origin, major, minor, place, value, own in self.waited:
             reading = self._of_place.get(place)
             if reading is None:  # the code does not read this stream any more
                 tally.dropped += 1
                 continue
             where = place_of_origin(origin, injectors)
             from_ = f"{origin}/{major}/"
-            due.append(_Due(timestamp, reading.rank, where, major, minor, reading.index, False, False, reading, value, from_))
+            due.append(_Due(timestamp, reading.rank, where, major, minor, reading.index, False, False, reading, value, from_, own))
         for position in positions:
             number, timestamp = arrivals.packet_of[position], arrivals.timestamps[position]
             packet, past, late = arrivals.packets[number], timestamp < before, timestamp < self._late_below[number]
@@ -101,12 +103,16 @@ class OrderedTurn(Turn):
                     continue
                 tally.received += 1
                 tally.late += late
-                minor, value = arrivals.minors[position], arrivals.values[position]
+                minor, value, own = arrivals.minors[position], arrivals.values[position], None
+                if reading.show is not None and arrivals.own and arrivals.own[position] != self.key:
+                    own = arrivals.own[position]
                 if past or timestamp < self._low_watermark:
                     where, from_ = place_of_origin(packet.origin, injectors), self._ids[number]
-                    due.append(_Due(timestamp, reading.rank, where, packet.major, minor, reading.index, past, late, reading, value, from_))
+                    due.append(
+                        _Due(timestamp, reading.rank, where, packet.major, minor, reading.index, past, late, reading, value, from_, own)
+                    )
                 else:
-                    self.put_off.append(Waited(timestamp, packet.origin, packet.major, minor, reading.place, value))
+                    self.put_off.append(Waited(timestamp, packet.origin, packet.major, minor, reading.place, value, own))
         due.sort(key=_in_order)
         return due
 

@@ -18,7 +18,8 @@ class Columns(msgspec.Struct, array_like=True):
 
     The id of a record is (origin, major, minor): origin and major are the part's, the minor is here. `errors` says, by
     position, why the key for a reader could not be extracted; such a record stands under the key that it had. Under several
-    keys it stands several times, with one id.
+    keys it stands several times, with one id. `own` are the keys that they had, for a reader that sees records whole; it is empty
+    for all others, and where the keys are their own.
     """
 
     keys: list[str] = msgspec.field(default_factory=list)
@@ -26,6 +27,7 @@ class Columns(msgspec.Struct, array_like=True):
     timestamps: list[Timestamp] = msgspec.field(default_factory=list)
     minors: Sequence[int] = msgspec.field(default_factory=list)
     errors: dict[int, str] = msgspec.field(default_factory=dict)
+    own: list[str] = msgspec.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -1,4 +1,4 @@
-"""From a stream to its readers: which key each of them sees a record under, and which lane carries that key."""
+"""From a stream to its readers: which key each of them sees a record under, which lane carries that key, and what it sees of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from millstream.core.graph import Graph, InputPlan
 from millstream.core.lanes import Lanes
 from millstream.core.parts import BYTES_PER_PART, NO_KEY, RECORDS_PER_PART, Columns, Dealt
 from millstream.core.types import is_text, not_text
+from millstream.record import Record
+from millstream.stream import Hop
+from millstream.timestamp import Timestamp
 
 
 class Router:
@@ -20,35 +23,38 @@ class Router:
         self.read = read
         self._decode: Callable[[bytes | str], Any] = value_decoder(read.stream.value_type) if read.rekeyed else _undecoded
 
-    def keyed(self, columns: Columns) -> Columns:
+    def keyed(self, columns: Columns, from_: str) -> Columns:
         """The records under the keys of this reader: one that has several stands under each. One that has none, or whose keys
-        cannot be had, stands under its own, with the reason by position."""
+        cannot be had, stands under its own, with the reason by position. `from_` is of their ids, all but the minor."""
         if not self.read.rekeyed:
             return columns
         keys: list[str] = []
         places: list[int] = []
         errors: dict[int, str] = {}
-        for place, (own, stored) in enumerate(zip(columns.keys, columns.values, strict=True)):
+        records = zip(columns.keys, columns.values, columns.timestamps, columns.minors, strict=True)
+        for place, (own, stored, timestamp, minor) in enumerate(records):
             try:
-                found = self._extract(stored)
+                found = self._extract(stored, own, timestamp, from_, minor)
                 if not found:
                     found, errors[len(keys)] = (own,), NO_KEY
             except Exception as error:  # any code of the user's: reported with the record, by its computation's policy
                 found, errors[len(keys)] = (own,), f"its key cannot be extracted: {type(error).__name__}: {error}"
             keys += found
             places += [place] * len(found)
+        had = columns.keys if self.read.shows_records else []
         if len(set(places)) == len(places):  # each under one key
-            return Columns(keys, columns.values, columns.timestamps, columns.minors, errors)
+            return Columns(keys, columns.values, columns.timestamps, columns.minors, errors, had)
         values, timestamps, minors = columns.values, columns.timestamps, columns.minors
-        return Columns(keys, [values[n] for n in places], [timestamps[n] for n in places], [minors[n] for n in places], errors)
+        had = [had[n] for n in places] if had else []
+        return Columns(keys, [values[n] for n in places], [timestamps[n] for n in places], [minors[n] for n in places], errors, had)
 
-    def _extract(self, stored: bytes) -> Collection[str]:
+    def _extract(self, stored: bytes, own: str, timestamp: Timestamp, from_: str, minor: int) -> Collection[str]:
         """The last of `by` and `by_each` decides."""
         value = self._decode(stored)
         keys: Collection[str] = ()
         for change in self.read.changes:
             if not change.is_key:
-                value = change.apply(value)
+                value = Record(own, value, timestamp, False, from_, minor) if change.whole else change.apply(value)
                 continue
             found = change.apply(value)
             if change.spreads and isinstance(found, str | bytes):
@@ -86,10 +92,14 @@ class Dealer:
         for to, some in split:
             dealt += [Dealt(to, stream, "", origin, major, piece) for piece in _cut(some)]
         for router in self._routers.get(stream, ()):
-            rekeyed = router.keyed(columns)
-            for to, some in self._split(rekeyed.keys, rekeyed):
-                dealt += [Dealt(to, stream, router.read.reader, origin, major, piece) for piece in _cut(some)]
+            dealt += self.deal_to(router, router.read.reader, origin, major, columns)
         return dealt
+
+    def deal_to(self, router: Router, reader: str, origin: str, major: int, columns: Columns) -> list[Dealt]:
+        """The parts of some records for one reader alone, under the keys that it sees."""
+        keyed, stream = router.keyed(columns, f"{origin}/{major}/"), router.read.stream.name
+        split = self._split(keyed.keys, keyed)
+        return [Dealt(to, stream, reader, origin, major, piece) for to, some in split for piece in _cut(some)]
 
     def _split(self, keys: Sequence[str], columns: Columns) -> list[tuple[int, Columns]]:
         if self._lanes.count == 1:
@@ -112,6 +122,7 @@ def _chosen(columns: Columns, wanted: list[bool]) -> Columns:
         list(compress(columns.timestamps, wanted)),
         list(compress(columns.minors, wanted)),
         errors,
+        list(compress(columns.own, wanted)),
     )
 
 
@@ -133,4 +144,49 @@ def _cut(columns: Columns) -> Iterator[Columns]:
 
 def _slice(columns: Columns, start: int, end: int) -> Columns:
     errors = {place - start: why for place, why in columns.errors.items() if start <= place < end}
-    return Columns(columns.keys[start:end], columns.values[start:end], columns.timestamps[start:end], columns.minors[start:end], errors)
+    return Columns(
+        columns.keys[start:end],
+        columns.values[start:end],
+        columns.timestamps[start:end],
+        columns.minors[start:end],
+        errors,
+        columns.own[start:end],
+    )
+
+
+class Reading:
+    """One stream as one computation reads it."""
+
+    def __init__(self, read: InputPlan, rank: int) -> None:
+        hops = [change for change in read.changes if not change.is_key]
+        self.stream, self.mapped, self.index, self.place = read.stream.name, bool(hops), read.index, read.place
+        self.timeless, self.rank = read.timeless, rank  # rank: among records of one time
+        decode = value_decoder(read.stream.value_type)
+        self.decode: Callable[[bytes], Any] = _reading(decode, [hop.apply for hop in hops])
+        self.show = _showing(decode, hops) if read.shows_records else None  # instead of `decode`, if it sees records whole
+
+
+def _reading(decode: Callable[[bytes], Any], maps: list[Callable[[Any], Any]]) -> Callable[[bytes], Any]:
+    """How a reader sees a value: decoded, then changed by the `map`s of its stream."""
+    if not maps:
+        return decode
+
+    def read(stored: bytes) -> Any:
+        value = decode(stored)
+        for change in maps:
+            value = change(value)
+        return value
+
+    return read
+
+
+def _showing(decode: Callable[[bytes], Any], hops: list[Hop]) -> Callable[[str, Timestamp, str, int, bytes], Any]:
+    """The same for a reader that sees records whole: what they are made of comes with the value."""
+
+    def show(key: str, timestamp: Timestamp, from_: str, number: int, stored: bytes) -> Any:
+        value = decode(stored)
+        for hop in hops:
+            value = Record(key, value, timestamp, False, from_, number) if hop.whole else hop.apply(value)
+        return value
+
+    return show

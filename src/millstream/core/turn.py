@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
 from millstream.core.arrivals import Arrivals, has_ties
-from millstream.core.codec import StateCodec, encode_value, value_decoder
+from millstream.core.codec import StateCodec, encode_value
 from millstream.core.epoch import Header, Tally
-from millstream.core.graph import DEAD_LETTERS, InputPlan, NodePlan
+from millstream.core.graph import DEAD_LETTERS, NodePlan
 from millstream.core.parts import NO_KEY
 from millstream.core.productions import FIRST_DATE, LAST_DATE, Fits, Productions, lend, no_moment, no_text
+from millstream.core.route import Reading
 from millstream.core.row import END, HeldRow, KeptTimer, Row, decode_timers, keep
 from millstream.core.types import is_text
 from millstream.errors import RecordError, TopologyError
@@ -24,16 +26,6 @@ from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 MAX_OWN_PAST = 1_000_000  # timers set in the past while timers of one key fire; more is a loop, not work
 
 
-class Reading:
-    """One stream as one computation reads it."""
-
-    def __init__(self, read: InputPlan, rank: int) -> None:
-        maps = [change.apply for change in read.changes if not change.is_key]
-        self.stream, self.mapped, self.index, self.place = read.stream.name, bool(maps), read.index, read.place
-        self.timeless, self.rank = read.timeless, rank  # rank: among records of one time
-        self.decode: Callable[[bytes], Any] = _reading(value_decoder(read.stream.value_type), maps)
-
-
 class Turn:
     """What the engine lends a computation. Made once a worker; `open` for each epoch, `begin` and `end` for each bucket in it.
 
@@ -41,6 +33,7 @@ class Turn:
     """
 
     def __init__(self, plan: NodePlan) -> None:
+        # Thirty attributes in all: with one more, CPython 3.11 keeps them in a slower dictionary, which costs every record 3%.
         self._plan, self.name = plan, plan.name
         self._codec = StateCodec(plan.computation)
         self.fresh = self._codec.fresh  # what a key starts with
@@ -68,8 +61,9 @@ class Turn:
         self._late_below = [START_OF_TIME if of and of[0].timeless else self._before for of in self._of_packet]
         self._ids = [f"{packet.origin}/{packet.major}/" for packet in arrivals.packets]
         decided = self._plan.late is not Late.PROCESS and arrivals.timestamps and arrivals.timestamps[0] < self._before
-        # No policy that could send a record anywhere but to the code, and no packet that is read twice.
-        self._plain = not (self._sends_dead_letters or arrivals.errors or decided) and all(len(of) < 2 for of in self._of_packet)
+        # No policy that could send a record anywhere but to the code, no packet that is read twice, and only values are seen.
+        varied = self._sends_dead_letters or arrivals.errors or decided
+        self._plain = not varied and all(not of or (len(of) == 1 and of[0].show is None) for of in self._of_packet)
         self._lent = [
             (output, lend(self._own, attribute, productions.of(stream), productions.order, fits))
             for output, attribute, stream, fits in self._outputs
@@ -210,25 +204,35 @@ class Turn:
             if self._plan.late is Late.DROP:
                 tally.dropped += 1
                 return
-        self._apply(
-            reading, arrivals.values[position], timestamp, late, self._ids[arrivals.packet_of[position]], arrivals.minors[position], wrong
-        )
+        from_, own = self._ids[arrivals.packet_of[position]], arrivals.own[position] if arrivals.own else None
+        self._apply(reading, arrivals.values[position], timestamp, late, from_, arrivals.minors[position], own, wrong)
 
     def _apply(
-        self, reading: Reading, value: bytes, timestamp: Timestamp, late: bool, from_: str, number: int, wrong: str | None = None
+        self,
+        reading: Reading,
+        value: bytes,
+        timestamp: Timestamp,
+        late: bool,
+        from_: str,
+        number: int,
+        own: str | None,
+        wrong: str | None = None,
     ) -> None:
-        """One record, and what its policies make of it; `wrong` says why it has no key."""
-        tally = self.tally
+        """One record, and what its policies make of it; `own` is the key that it was produced under, None if that is the key at
+        hand; `wrong` says why it has no key."""
+        tally, decode, show = self.tally, reading.decode, reading.show
+        if show is not None:
+            decode = partial(show, self.key if own is None else own, timestamp, from_, number)
         try:
             if self._sends_dead_letters:
                 before = self._remember()
             if wrong is not None:
                 raise ValueError(wrong)
             if late and isinstance(self._plan.late, str):
-                self._productions.add(self._plan.late, self.key, self._as_read(self._plan.late, value, reading), timestamp)
+                self._productions.add(self._plan.late, self.key, self._as_read(self._plan.late, value, reading, decode), timestamp)
                 tally.diverted += 1
                 return
-            self._process(Record(self.key, reading.decode(value), timestamp, late, from_, number))
+            self._process(Record(self.key, decode(value), timestamp, late, from_, number))
             if self._sends_dead_letters:
                 self._encode_state(self._own["state"], before[0])  # what cannot be kept is an error of this record
         except Exception as error:
@@ -242,10 +246,10 @@ class Turn:
             return
         tally.applied += 1
 
-    def _as_read(self, output: str, stored: bytes, reading: Reading) -> bytes:
+    def _as_read(self, output: str, stored: bytes, reading: Reading, decode: Callable[[bytes], Any]) -> bytes:
         """A value as its reader sees it, for an output: that one may be of more types, and tell them apart."""
         encode = self._encoders[output]
-        return encode(reading.decode(stored)) if reading.mapped or encode is not encode_value else stored
+        return encode(decode(stored)) if reading.mapped or encode is not encode_value else stored
 
     def _fire(self, upto: Timestamp = END_OF_TIME) -> None:
         """Due timers in the order of their times, until none is due; only those up to a time."""
@@ -352,20 +356,6 @@ class Turn:
 
 def _by_time(pending: KeptTimer) -> tuple[Timestamp, bool, str]:
     return pending.at, pending.wall, pending.tag
-
-
-def _reading(decode: Callable[[bytes], Any], maps: list[Callable[[Any], Any]]) -> Callable[[bytes], Any]:
-    """How a reader sees a value: decoded, then changed by the `map`s of its stream."""
-    if not maps:
-        return decode
-
-    def read(stored: bytes) -> Any:
-        value = decode(stored)
-        for change in maps:
-            value = change(value)
-        return value
-
-    return read
 
 
 def _users(trace: TracebackType | None) -> TracebackType | None:

@@ -29,6 +29,7 @@ class Waited(NamedTuple):
     minor: int
     place: str  # the input, by `InputPlan.place`: code changes between starts
     value: bytes
+    own: str | None = None  # the key that it was produced under, if its reader sees it and has it under another
 
 
 class WaitingRecords:
@@ -44,9 +45,12 @@ class WaitingRecords:
         taken: dict[str, list[Waited]] = {}
         for address, row in self._pages.take(low_watermark):
             assert row.state is not None
-            _, place, major, minor, length, rest = address.split("/", 5)
-            origin, key = rest[: int(length)], rest[int(length) :]
-            taken.setdefault(key, []).append(Waited(Timestamp(row.hold), origin, int(major), int(minor), place, row.state))
+            _, place, major, minor, lengths, rest = address.split("/", 5)
+            length, _, of_own = lengths.partition("+")
+            origin, own, key = rest[: int(length)], None, rest[int(length) :]
+            if of_own:
+                own, key = key[: int(of_own)], key[int(of_own) :]
+            taken.setdefault(key, []).append(Waited(Timestamp(row.hold), origin, int(major), int(minor), place, row.state, own))
         return taken, low_watermark
 
     def _reach(self, low_watermark: Timestamp) -> Timestamp:
@@ -59,9 +63,10 @@ class WaitingRecords:
 
     def add(self, key: str, records: Iterable[Waited]) -> None:
         for record in records:
-            timestamp, origin, major, minor, place, value = record
+            timestamp, origin, major, minor, place, value, own = record
             time = int(timestamp)
-            address = f"{time}/{place}/{major}/{minor}/{len(origin)}/{origin}{key}"
+            names = f"{len(origin)}/{origin}" if own is None else f"{len(origin)}+{len(own)}/{origin}{own}"
+            address = f"{time}/{place}/{major}/{minor}/{names}{key}"
             # Others of its very time may still come until the low watermark is above it.
             self._pages.put(address, self._pages.get(address), Row(value, None, 0, time + int(MICROSECOND), END, time))
 
