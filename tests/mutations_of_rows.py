@@ -69,7 +69,7 @@ ROWS = [
     Mutant(
         "files of all times are merged",
         "log/keeping.py",
-        "return Slot(span, int(file.modified) // span)",
+        "return AgeGroup(span, int(file.modified) // span)",
         "return None",
         UPKEEP,
     ),

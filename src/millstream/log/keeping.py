@@ -25,15 +25,15 @@ class Keeping(msgspec.Struct, frozen=True):
         """Whether nothing in it is too young to be compacted, if the stream is."""
         return self.compact_after is not None and file.modified < now - self.compact_after
 
-    def slot(self, file: LiveFile, now: Timestamp) -> Slot | None:
-        """Only files of one slot are merged: a file is as young as its newest record, and would never grow old if younger ones came
+    def age_group(self, file: LiveFile, now: Timestamp) -> AgeGroup | None:
+        """Only files of one group are merged: a file is as young as its newest record, and would never grow old if younger ones came
         to it. None for what will not grow older."""
         spans = [None if self.is_over(file, now) else self.retention, None if self.is_old(file, now) else self.compact_after]
         shortest = min((int(span) for span in spans if span is not None), default=None)
         if shortest is None:
             return None
         span = max(shortest // PARTS, int(SECOND))
-        return Slot(span, int(file.modified) // span)
+        return AgeGroup(span, int(file.modified) // span)
 
 
 class Needs(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class Needs(msgspec.Struct, frozen=True):
         return min(self.known, self.needed_from.get(stream, self.known + 1) - 1)
 
 
-class Slot(msgspec.Struct, frozen=True):
-    """A part of time, in which files were written: the so-manieth of this many microseconds each."""
+class AgeGroup(msgspec.Struct, frozen=True):
+    """Files that were written in one part of time: the so-manieth of this many microseconds each."""
 
     span: int
     number: int

@@ -22,7 +22,7 @@ from millstream.log.compaction import Compaction
 from millstream.log.entries import ENTRIES, version_of
 from millstream.log.folder import sync_folder
 from millstream.log.history import History, read_file
-from millstream.log.keeping import Keeping, Needs, Slot
+from millstream.log.keeping import AgeGroup, Keeping, Needs
 from millstream.log.rows import ORDER, ROWS_PER_FILE
 from millstream.log.snapshot import LiveFile, LogSnapshot, checkpoint_path, newest_checkpoint
 from millstream.timestamp import HOUR, SECOND, Duration, Timestamp
@@ -78,16 +78,16 @@ class Upkeep:
 
     def _merge(self, now: Timestamp) -> bool:
         """Many small files of one stream become few, and no record changes. What is still small is merged again: the number of
-        live files follows the records, not the entries. Those of a slot that is over become one, however few."""
-        small: dict[tuple[str, Slot | None], list[LiveFile]] = {}
+        live files follows the records, not the entries. Those of an age group that is over become one, however few."""
+        small: dict[tuple[str, AgeGroup | None], list[LiveFile]] = {}
         for file in self.snapshot.files.values():
             if file.size < SMALL and file.rows < ROWS_PER_FILE:  # a file with all the rows it may have is whole, however few bytes
-                small.setdefault((file.stream, self._keeping(file.stream).slot(file, now)), []).append(file)
+                small.setdefault((file.stream, self._keeping(file.stream).age_group(file, now)), []).append(file)
         due = {at: files for at, files in small.items() if len(files) >= (2 if at[1] and at[1].is_over(now) else FILES_PER_MERGE)}
         if not due:
             return False
-        stream, slot = max(due, key=lambda at: len(due[at]))
-        files = _oldest(due[stream, slot])
+        stream, group = max(due, key=lambda at: len(due[at]))
+        files = _oldest(due[stream, group])
         # Sorted, so that a reader who goes epoch by epoch holds few of them at once.
         whole = pa.concat_tables([read_file(self._history.disk, file.path) for file in files]).sort_by(ORDER)
         written = int(max(file.modified for file in files)) // 1000  # they grow no younger by being merged: retention goes by it
