@@ -55,6 +55,13 @@ def test_a_run_is_seen_moving_and_what_is_in_it_stays_text(spark: SparkSession, 
             coming.put(Click("bob", ms.Timestamp(NOON + 90 * SECOND), 5.0))
             page.locator("#computations tbody tr", has_text="2024-06-01 12:01:29").wait_for(timeout=WAIT)
             assert page.locator("body").get_attribute("data-epoch") != before
+            page.fill("#kept-key", "bob")
+            page.click("#peek button")
+            page.locator("#kept-told", has_text='per second, key "bob": as of epoch').wait_for(timeout=WAIT)
+            page.locator("#kept-timers td", has_text="2024-06-01 12:01:31").wait_for(timeout=WAIT)
+            page.fill("#kept-key", SCRIPT)
+            page.click("#peek button")
+            page.locator("#kept-told", has_text="nothing is kept").wait_for(timeout=WAIT)
             page.select_option("#stream", "per second.results")
             page.select_option("#shape", "chart")
             page.locator("#values canvas").wait_for(timeout=WAIT)

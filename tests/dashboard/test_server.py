@@ -13,8 +13,10 @@ from starlette.testclient import TestClient
 
 import millstream as ms
 from millstream.core.low_watermark import LowWatermark
+from millstream.dashboard.holding import Hold, with_key
 from millstream.dashboard.server import POLICY, READERS, application, is_loopback
 from millstream.log.reading import StreamReader
+from millstream.mill.messages import KeptKey
 from tests.dashboard.conftest import client
 from tests.dashboard.made import NOON, SECOND, Made
 
@@ -77,12 +79,21 @@ def test_what_holds_a_computation_back_is_named(made: Made) -> None:
     assert found["join"] == found["again"] == found["count"], "also round a cycle"
     made.epoch(injected=2, at=NOON + 6 * SECOND, held=NOON + SECOND)
     seen = page.get("/api/state").json()
-    words = "2024-06-01T12:00:01Z, because 'count' has a timer or a waiting record there"
-    assert seen["held_back"]["join"] == {"words": words, "by": "computation count"}
+    words = "2024-06-01T12:00:01Z, because a key of 'count' has a timer or a waiting record there"
+    assert seen["held_back"]["join"] == {"words": words, "by": "computation count", "holder": "count"}
+    hold = Hold(words, "computation count", "count")
+    assert with_key(hold, KeptKey("count", "ann", 1)).words == "2024-06-01T12:00:01Z, because key 'ann' of 'count' has a timer there"
+    assert with_key(hold, KeptKey("count", "b", 1, waits=True)).words.endswith("because key 'b' of 'count' has a record that waits there")
     assert seen["furthest"] == "join"
     made.commit(promises={"users": ms.Timestamp(NOON)}, low_watermarks={"join": LowWatermark(ms.Timestamp(NOON), ms.Timestamp(NOON))})
     found = page.get("/api/state").json()["held_back"]
     assert found["join"] == {"words": "2024-06-01T12:00:00Z, because injector 'users' promises no more", "by": "injector users"}
+
+
+def test_what_is_kept_for_a_key_is_read_where_no_run_is_on(made: Made) -> None:
+    """By another process; what that says is said here."""
+    found = client(made.folder.path).get("/api/kept?computation=elsewhere&key=a").json()
+    assert found == {"problem": "nothing is kept of a computation 'elsewhere'; there is something of 'count'"}
 
 
 def test_a_record_that_waits_holds_who_is_to_take_it(made: Made) -> None:

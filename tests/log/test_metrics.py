@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from millstream.log.folder import Folder
-from millstream.log.metrics import DURATION, METRICS, UP, Kind, measure, took
+from millstream.log.metrics import DURATION, METRICS, UP, MetricKind, measure, took
 from millstream.log.samples import Sample
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def exposed() -> set[str]:
     """The names that Prometheus sees."""
-    names = {f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name for metric in METRICS}
+    names = {f"{metric.name}_total" if metric.kind is MetricKind.COUNTER else metric.name for metric in METRICS}
     return {*names, UP[0], *(f"{DURATION[0]}_{part}" for part in ("bucket", "sum", "count"))}
 
 

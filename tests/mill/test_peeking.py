@@ -10,10 +10,10 @@ import millstream as ms
 from millstream.core.graph import compile_topology
 from millstream.core.row import KeptTimer, keep
 from millstream.mill.actions import Write
-from millstream.mill.asking import Answering, Asked, CannotAsk, ask_at
+from millstream.mill.asking import Answering, CannotAsk, KeyQuestion, ask_at
 from millstream.mill.held import Held
-from millstream.mill.messages import Kept, Peek, PeekFor, Work
-from millstream.mill.peeking import Looker, holder_of, raw_state
+from millstream.mill.messages import KeptKey, Peek, PeekFor, Work
+from millstream.mill.peeking import KeyLooker, holder_of, raw_state
 from millstream.testing.memory import MemoryStore
 from tests.conformance.scenes import at, inject
 from tests.mill.desk import Desk
@@ -80,10 +80,10 @@ def held_with(**rows: object) -> Held:
 
 
 @pytest.fixture
-def looker() -> Looker:
+def looker() -> KeyLooker:
     topology = ms.Topology("t")
     topology.compute("it", Pages()).reads(inject(topology))
-    return Looker(compile_topology(topology))
+    return KeyLooker(compile_topology(topology))
 
 
 STATE = b"\x81\xa5pages\x92\xa1/\xa2/a"
@@ -91,7 +91,7 @@ TIMERS = {"b": KeptTimer("b", at(9), False, at(5)), "a": KeptTimer("a", at(7), T
 
 
 class TestLane:
-    def test_state_and_timers_are_told_in_words(self, looker: Looker) -> None:
+    def test_state_and_timers_are_told_in_words(self, looker: KeyLooker) -> None:
         found = looker.look(held_with(k=keep(STATE, TIMERS)), question(), 12)
         assert (found.state, found.epoch, found.found, found.problem) == ('{"pages":["/","/a"]}', 12, True, "")
         assert [(timer.tag, timer.at, timer.wall, timer.hold) for timer in found.timers] == [
@@ -99,24 +99,24 @@ class TestLane:
             ("b", at(9), False, at(5)),
         ]
 
-    def test_a_key_of_which_nothing_is_kept(self, looker: Looker) -> None:
+    def test_a_key_of_which_nothing_is_kept(self, looker: KeyLooker) -> None:
         found = looker.look(held_with(), question(), 12)
         assert (found.found, found.state, found.timers, found.problem) == (False, "", [], "")
 
-    def test_what_cannot_be_read_is_shown_as_it_is(self, looker: Looker) -> None:
+    def test_what_cannot_be_read_is_shown_as_it_is(self, looker: KeyLooker) -> None:
         found = looker.look(held_with(k=b"\x01"), question(), 12)
         assert found.state == "1"
         assert found.problem.startswith("shown as it is kept: ValidationError")
         assert raw_state(b"\xc1") == '"c1"'
 
-    def test_a_state_that_is_too_large_is_not_sent(self, looker: Looker) -> None:
+    def test_a_state_that_is_too_large_is_not_sent(self, looker: KeyLooker) -> None:
         found = looker.look(held_with(k=b"\x00" * (2 << 20)), question(), 12)
         assert (found.state, found.problem) == ("", "its state has 2,097,152 bytes, which are too many to be shown")
 
-    def test_a_computation_that_is_not_there(self, looker: Looker) -> None:
+    def test_a_computation_that_is_not_there(self, looker: KeyLooker) -> None:
         assert looker.look(held_with(), PeekFor(1, "other", 0, "k"), 1).problem == "there is no computation 'other'"
 
-    def test_the_key_that_holds_back_is_found(self, looker: Looker) -> None:
+    def test_the_key_that_holds_back_is_found(self, looker: KeyLooker) -> None:
         held = held_with(
             early=keep(STATE, {"t": KeptTimer("t", at(9), False, at(3))}), late=keep(STATE, {"t": KeptTimer("t", at(9), False, at(4))})
         )
@@ -129,31 +129,31 @@ class TestLane:
         assert holder_of(held, 0, "it") == ("key/with/strokes", True)
         assert looker.look(held, question(key=None), 3).waits
 
-    def test_nobody_holds_back(self, looker: Looker) -> None:
+    def test_nobody_holds_back(self, looker: KeyLooker) -> None:
         assert looker.look(held_with(k=STATE), question(key=None), 3).problem == "nothing holds it back any more"
 
 
 class TestAsking:
     def test_an_answer_comes_through(self) -> None:
-        answering = Answering(lambda asked: Kept(asked.computation, asked.key or "", 5, state="1"))
+        answering = Answering(lambda asked: KeptKey(asked.computation, asked.key or "", 5, state="1"))
         try:
-            assert ask_at(answering.address, Asked("it", "k")) == Kept("it", "k", 5, state="1")
-            assert ask_at(answering.address, Asked("it")).key == ""
+            assert ask_at(answering.address, KeyQuestion("it", "k")) == KeptKey("it", "k", 5, state="1")
+            assert ask_at(answering.address, KeyQuestion("it")).key == ""
         finally:
             answering.end()
         with pytest.raises(CannotAsk, match="ask on its machine, as its user"):
-            ask_at(answering.address, Asked("it", "k"))
+            ask_at(answering.address, KeyQuestion("it", "k"))
 
     def test_what_the_run_meets_is_told(self) -> None:
-        def fail(asked: Asked) -> Kept:
+        def fail(asked: KeyQuestion) -> KeptKey:
             raise TimeoutError("the planner does not answer")
 
         answering = Answering(fail)
         try:
-            assert ask_at(answering.address, Asked("it", "k")).problem == "the run has no answer: the planner does not answer"
+            assert ask_at(answering.address, KeyQuestion("it", "k")).problem == "the run has no answer: the planner does not answer"
         finally:
             answering.end()
 
     def test_without_a_run_there_is_nobody_to_ask(self) -> None:
         with pytest.raises(CannotAsk, match="no run is on"):
-            ask_at("", Asked("it", "k"))
+            ask_at("", KeyQuestion("it", "k"))

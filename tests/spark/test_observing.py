@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import millstream as ms
 from millstream.core.epoch import Tally
-from millstream.log.metrics import METRICS, Measured, Sizes
+from millstream.log.metrics import METRICS, DiskSizes, Measured
 from millstream.log.samples import Sample
 from millstream.log.status import ComputationStatus, Status
 from millstream.mill.spending import EpochSpan
@@ -37,7 +37,7 @@ def test_metrics_are_those_of_the_table() -> None:
     reader = InMemoryMetricReader()
     observer = Observer("t", reader, None)
     sample = Sample(0, 5, phases={"run": 0.5}, restarts={"lane": 1})
-    observer.observe(Measured(status(), sample, Sizes(journal_files=3)), [EpochSpan(5, 100.0, 0.003, 0.001, 1)])
+    observer.observe(Measured(status(), sample, DiskSizes(journal_files=3)), [EpochSpan(5, 100.0, 0.003, 0.001, 1)])
     data = reader.get_metrics_data()
     assert data is not None
     [resource] = data.resource_metrics
@@ -68,7 +68,7 @@ def test_no_two_metrics_share_a_name() -> None:
 def test_an_epoch_is_a_trace_of_its_phases() -> None:
     exporter = InMemorySpanExporter()
     observer = Observer("t", None, exporter)
-    observer.observe(Measured(status(), None, Sizes()), [EpochSpan(5, 100.0, 0.25, 0.5, 2)])
+    observer.observe(Measured(status(), None, DiskSizes()), [EpochSpan(5, 100.0, 0.25, 0.5, 2)])
     observer.end()
     spans = {span.name: span for span in exporter.get_finished_spans()}
     times = {name: (span.start_time, span.end_time) for name, span in spans.items()}

@@ -7,16 +7,16 @@ from pathlib import Path
 from millstream import arguments
 from millstream.log.folder import Folder, read_json
 from millstream.log.status import Now, is_held
-from millstream.mill.asking import Asked, ask_at
-from millstream.mill.messages import Kept
+from millstream.mill.asking import KeyQuestion, ask_at
+from millstream.mill.messages import KeptKey
 
 
-def kept_at(at: str | Path, computation: str, key: str) -> Kept:
-    """Asked of the run that is on; else read from journal and checkpoints."""
+def kept_at(at: str | Path, computation: str, key: str) -> KeptKey:
+    """KeyQuestion of the run that is on; else read from journal and checkpoints."""
     folder = Folder(arguments.path("state", at))
     if is_held(folder):
         now = read_json(Now.path(folder), Now) or Now()
-        return ask_at(now.asked_at, Asked(computation, key))
+        return ask_at(now.asked_at, KeyQuestion(computation, key))
     from millstream.spark.stored import stored_key
 
     return stored_key(folder, computation, key)

@@ -14,7 +14,7 @@ from millstream.timestamp import END_OF_TIME, Timestamp, describe
 
 if TYPE_CHECKING:
     from millstream.clients.postgres_slots import ReplicationSlot
-    from millstream.mill.messages import Kept
+    from millstream.mill.messages import KeptKey
 
 
 def show(status: Status, console: Console) -> None:
@@ -45,7 +45,7 @@ def show_slots(slots: Sequence[ReplicationSlot], console: Console) -> None:
     console.print(table if slots else "there are no slots in this database", highlight=False)
 
 
-def show_kept(kept: Kept, console: Console) -> None:
+def show_kept(kept: KeptKey, console: Console) -> None:
     """State and timers of a key."""
     where = f"{kept.computation}, key {kept.key!r}, epoch {kept.epoch:,}"
     console.print(where if kept.found else f"{where}: nothing is kept", highlight=False, markup=False, soft_wrap=True)

@@ -8,16 +8,26 @@ from millstream.core.ledger import Ledger, Minimum
 from millstream.core.low_watermark import LowWatermark
 from millstream.core.parts import injector_of
 from millstream.dashboard.picture import COMPUTATION, INJECTOR
+from millstream.mill.messages import KeptKey
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp, describe
 
+SOMETHING = "a key"
 _UNKNOWN = LowWatermark(START_OF_TIME, START_OF_TIME)
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     """What holds a low watermark back, in words, and who that is: the id of a box of the picture, empty if nobody is known."""
 
     words: str
     by: str = ""
+    holder: str = ""  # the computation of which a key does, if it is one; which key, only the run knows
+
+
+def with_key(hold: Hold, kept: KeptKey) -> Hold:
+    """The same, with the key that the run has told."""
+    what = "a record that waits" if kept.waits else "a timer"
+    words = hold.words.replace(f"{SOMETHING} of", f"key {kept.key!r} of").replace("a timer or a waiting record", what)
+    return msgspec.structs.replace(hold, words=words)
 
 
 def held_back(ledger: Ledger, computation: str) -> Hold | None:
@@ -28,7 +38,7 @@ def held_back(ledger: Ledger, computation: str) -> Hold | None:
     cause = _cause(ledger, computation, set())
     if cause is None:
         return Hold(f"{describe(at)}: nothing that it reads has said how far it is")
-    return Hold(f"{describe(at)}, because {cause.words}", cause.by)
+    return Hold(f"{describe(at)}, because {cause.words}", cause.by, cause.holder)
 
 
 def furthest_behind(ledger: Ledger) -> str:
@@ -55,7 +65,7 @@ def _cause(ledger: Ledger, name: str, seen: set[str]) -> Hold | None:
     behind = [each for each, bound in outputs.items() if bound == least]
     for each in behind:
         if Minimum(ledger.reports.get(each, {})).all.hold <= least < END_OF_TIME:
-            return Hold(f"{each!r} has a timer or a waiting record there", f"{COMPUTATION} {each}")
+            return Hold(f"{SOMETHING} of {each!r} has a timer or a waiting record there", f"{COMPUTATION} {each}", each)
     return next(filter(None, (_cause(ledger, each, seen) for each in behind if each not in seen)), None)
 
 

@@ -10,12 +10,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from millstream.dashboard.watching import Seen
-from millstream.log.metrics import DURATION, METRICS, UP, Kind, Measured, Metric, Sizes, took
+from millstream.log.metrics import DURATION, METRICS, UP, DiskSizes, Measured, Metric, MetricKind, took
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(seen: Seen, sizes: Sizes = Sizes()) -> bytes:  # noqa: B008  (it does not change)
+def exposition(seen: Seen, sizes: DiskSizes = DiskSizes()) -> bytes:  # noqa: B008  (it does not change)
     """The text of /metrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Told(seen, sizes))
@@ -23,7 +23,7 @@ def exposition(seen: Seen, sizes: Sizes = Sizes()) -> bytes:  # noqa: B008  (it 
 
 
 class _Told(Collector):
-    def __init__(self, seen: Seen, sizes: Sizes) -> None:
+    def __init__(self, seen: Seen, sizes: DiskSizes) -> None:
         self._seen, self._sizes = seen, sizes
 
     def collect(self) -> Iterable[Family]:
@@ -40,7 +40,7 @@ class _Told(Collector):
 
 
 def _family(metric: Metric, measured: Measured) -> Family:
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = kind(metric.name, metric.words, labels=metric.labels)
     for of, value in metric.values(measured).items():
         family.add_metric(of, value)

@@ -94,6 +94,7 @@ def application(at: str | Path, *, host: str = "127.0.0.1", token: str | None = 
         Route("/api/history", page.history),
         Route("/api/events", page.events),
         Route("/api/records", page.records),
+        Route("/api/kept", page.kept),
         Route("/metrics", page.metrics),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(_Guard, host=host, token=token)])
@@ -271,6 +272,11 @@ class _Page:
         except ValueError:
             return PlainTextResponse("last is a number\n", 400)
         return await self._read(request, lambda: self._answer(question))
+
+    async def kept(self, request: Request) -> Response:
+        """State and timers of a key."""
+        computation, key = request.query_params.get("computation", ""), request.query_params.get("key", "")
+        return await self._read(request, lambda: _encode({"kept": self._watched.kept(computation, key)}))
 
     async def _read(self, request: Request, answer: Callable[[], bytes]) -> Response:
         """What costs reading, for few at once and for nobody who has gone. What keeps from it is said to who asked."""

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from millstream import arguments
 from millstream.core.ledger import Ledger
-from millstream.dashboard.holding import Hold, furthest_behind, held_back
+from millstream.dashboard.holding import Hold, furthest_behind, held_back, with_key
 from millstream.dashboard.picture import Picture, picture_of, streams_of
 from millstream.errors import LogError, MillstreamError
 from millstream.journal.commits import Commits
 from millstream.journal.disk import LocalDisk
 from millstream.journal.follower import Follower
 from millstream.log.folder import Folder, Pinned, read_json
-from millstream.log.metrics import Sizes, measure
+from millstream.log.metrics import DiskSizes, measure
 from millstream.log.reading import StreamReader
 from millstream.log.samples import SECOND, Sample, read_samples
 from millstream.log.status import Now, Status, is_held, status_from
+from millstream.mill.asking import CannotAsk, KeyQuestion, ask_at
+from millstream.mill.messages import KeptKey
 from millstream.timestamp import END_OF_TIME, START_OF_TIME, Timestamp
 
 log = logging.getLogger("millstream")
@@ -30,6 +36,8 @@ log = logging.getLogger("millstream")
 LOOK_EVERY = 1.0  # seconds; who asks more often is told the same
 MEASURE_EVERY = 60.0  # seconds; it looks at every file
 RATES_OVER = 6 * SECOND
+SOON = 0.5  # seconds that a look waits for the run
+STATE_TIMEOUT = 120.0  # seconds; Spark has to start
 POINTS = 450  # of a chart: more than it is wide are not seen
 SERIES = 8  # of a chart: more are not told apart
 
@@ -77,7 +85,7 @@ class Watched:
         self._picture: tuple[tuple[int, int], Picture] | None = None
         self._last: tuple[float, Seen] | None = None
         self._looking = threading.Lock()
-        self._sizes: tuple[float, Sizes] | None = None
+        self._sizes: tuple[float, DiskSizes] | None = None
         self._measuring = threading.Lock()
         self._logged: set[str] = set()
 
@@ -85,7 +93,7 @@ class Watched:
         with self._looking:
             return self._seen()
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> DiskSizes:
         with self._measuring:
             if self._sizes is None or time.monotonic() - self._sizes[0] >= MEASURE_EVERY:
                 self._sizes = (time.monotonic(), measure(self.folder, time.time()))
@@ -187,7 +195,27 @@ class Watched:
         recent = read_samples(self.folder, after=int(status.now) - RATES_OVER)
         if recent:
             seen.sample, seen.rates = recent[-1], _rates(recent[0], recent[-1])
-        status.add(read_json(Now.path(self.folder), Now) or Now())
+        now = read_json(Now.path(self.folder), Now) or Now()
+        status.add(now)
+        hold = seen.held_back.get(seen.furthest)
+        if hold is not None and hold.holder and now.asked_at:
+            with suppress(CannotAsk):  # then no key is named
+                kept = ask_at(now.asked_at, KeyQuestion(hold.holder), timeout=SOON)
+                if not kept.problem:
+                    seen.held_back[seen.furthest] = with_key(hold, kept)
+
+    def kept(self, computation: str, key: str) -> KeptKey:
+        """What is kept for a key: the run that is on is asked, else the folder is read by another process, for that takes Spark."""
+        if is_held(self.folder):
+            now = read_json(Now.path(self.folder), Now) or Now()
+            return ask_at(now.asked_at, KeyQuestion(computation, key))
+        command = [sys.executable, "-P", "-m", "millstream.command.main", "state", str(self.folder.path), computation, key, "--json"]
+        paths = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
+        environment = {**os.environ, "PYTHONPATH": paths}
+        found = subprocess.run(command, capture_output=True, env=environment, timeout=STATE_TIMEOUT, stdin=subprocess.DEVNULL, check=False)
+        if found.returncode != 0:
+            raise LogError(found.stderr.decode(errors="replace").strip().removeprefix("millstream: "))
+        return msgspec.json.decode(found.stdout.splitlines()[-1], type=KeptKey)
 
     def _drawn(self) -> Picture:
         """Drawn anew with each run, for its code may be another, and for a stream that is new."""

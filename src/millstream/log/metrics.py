@@ -17,15 +17,15 @@ from millstream.log.folder import Folder
 from millstream.log.samples import Sample
 from millstream.log.status import Status
 
-Values = Mapping[tuple[str, ...], float]  # by the values of the labels
+MetricValues = Mapping[tuple[str, ...], float]  # by the values of the labels
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class DiskSizes(msgspec.Struct, frozen=True):
     """What a folder takes on the disk, and how old its checkpoints are."""
 
     journal_files: int = 0
@@ -41,21 +41,21 @@ class Measured(NamedTuple):
 
     status: Status
     sample: Sample | None  # the newest, while a run is on
-    sizes: Sizes
+    sizes: DiskSizes
 
 
 class Metric(NamedTuple):
     """`name` as Prometheus has it, but for the `_total` of a counter."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str  # as OpenTelemetry spells units
     words: str
     labels: tuple[str, ...]
-    values: Callable[[Measured], Values]
+    values: Callable[[Measured], MetricValues]
 
 
-def measure(folder: Folder, now: float) -> Sizes:
+def measure(folder: Folder, now: float) -> DiskSizes:
     """Looks at every file of journal, log and checkpoints: for a look a minute, not for each."""
     journal, log = _files(str(folder.journal)), _files(str(folder.log))
     ages = {}
@@ -65,7 +65,7 @@ def measure(folder: Folder, now: float) -> Sizes:
         if newest is not None:
             ages[lane.name.removeprefix("lane ")] = max(0.0, now - newest)
     state = _files(str(folder.checkpoints))
-    return Sizes(len(journal), _bytes(journal), len(log), _bytes(log), _bytes(state), ages)
+    return DiskSizes(len(journal), _bytes(journal), len(log), _bytes(log), _bytes(state), ages)
 
 
 def _files(path: str) -> list[tuple[str, os.stat_result]]:
@@ -101,16 +101,16 @@ def took(sample: Sample | None) -> tuple[list[tuple[float, int]], float]:
     return counts, sample.took_in_all
 
 
-def _one(value: float) -> Values:
+def _one(value: float) -> MetricValues:
     return {(): value}
 
 
 def _metrics() -> Iterable[Metric]:
-    counter, gauge = Kind.COUNTER, Kind.GAUGE
+    counter, gauge = MetricKind.COUNTER, MetricKind.GAUGE
     by_computation, by_injector = ("computation",), ("injector",)
     outcomes = ("applied", "dropped", "diverted", "dead", "unkeyed")
 
-    def of_run(name: str, kind: Kind, unit: str, words: str, value: Callable[[Measured], float]) -> Metric:
+    def of_run(name: str, kind: MetricKind, unit: str, words: str, value: Callable[[Measured], float]) -> Metric:
         return Metric(name, kind, unit, words, (), lambda m: _one(value(m)))
 
     def of_tally(name: str, words: str, field: str) -> Metric:
@@ -180,7 +180,7 @@ def _metrics() -> Iterable[Metric]:
         yield Metric(name, gauge, "1", words, by_computation, _of_computations(field))
     for name, words, field, kind in (
         ("millstream_injected", "Records that an injector has brought in.", "injected", counter),
-        ("millstream_injector_dead", "Values that an injector has set aside.", "dead", counter),
+        ("millstream_injector_dead", "MetricValues that an injector has set aside.", "dead", counter),
         ("millstream_injector_waiting", "Records of an injector that no epoch has taken yet.", "waiting", gauge),
         ("millstream_injector_idle", "1 while an injector is silent and nobody waits for it.", "idle", gauge),
     ):
@@ -219,11 +219,11 @@ def _metrics() -> Iterable[Metric]:
     )
 
 
-def _of_computations(field: str) -> Callable[[Measured], Values]:
+def _of_computations(field: str) -> Callable[[Measured], MetricValues]:
     return lambda m: {(n,): getattr(c, field) for n, c in m.status.computations.items()}
 
 
-def _of_injectors(field: str) -> Callable[[Measured], Values]:
+def _of_injectors(field: str) -> Callable[[Measured], MetricValues]:
     return lambda m: {(n,): int(getattr(i, field)) for n, i in m.status.injectors.items()}
 
 

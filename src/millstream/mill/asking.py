@@ -14,7 +14,7 @@ import msgspec
 
 from millstream.errors import MillstreamError
 from millstream.mill.channel import Channel, Closed, Listener, connected_to
-from millstream.mill.messages import Kept
+from millstream.mill.messages import KeptKey
 
 log = logging.getLogger("millstream")
 
@@ -24,7 +24,7 @@ LARGEST_QUESTION = 1 << 16  # bytes
 LARGEST_ANSWER = 1 << 24
 
 
-class Asked(msgspec.Struct, frozen=True):
+class KeyQuestion(msgspec.Struct, frozen=True):
     """What is kept for a key; without a key, for the one that holds the low watermark of a computation's readers back."""
 
     computation: str
@@ -32,15 +32,15 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_question = msgspec.msgpack.Decoder(Asked).decode
-_decode_answer = msgspec.msgpack.Decoder(Kept).decode
+_decode_question = msgspec.msgpack.Decoder(KeyQuestion).decode
+_decode_answer = msgspec.msgpack.Decoder(KeptKey).decode
 
 
 class CannotAsk(MillstreamError):
     """No run is on that can be asked from here, or it does not answer."""
 
 
-def ask_at(address: str, question: Asked) -> Kept:
+def ask_at(address: str, question: KeyQuestion, *, timeout: float = ANSWER_TIMEOUT) -> KeptKey:
     """The answer of a run."""
     if not address:
         raise CannotAsk("no run is on that could be asked")
@@ -50,20 +50,20 @@ def ask_at(address: str, question: Asked) -> Kept:
         raise CannotAsk("the run cannot be asked from here: ask on its machine, as its user") from error
     try:
         channel.send(_encode(question))
-        answer = channel.receive(ANSWER_TIMEOUT)
+        answer = channel.receive(timeout)
     except Closed as error:
         raise CannotAsk("the run has ended meanwhile") from error
     finally:
         channel.close()
     if answer is None:
-        raise CannotAsk(f"the run has not answered within {ANSWER_TIMEOUT:.0f} s")
+        raise CannotAsk(f"the run has not answered within {timeout:.0f} s")
     return _decode_answer(answer)
 
 
 class Answering:
     """The run's side: one question a connection, one connection after the other."""
 
-    def __init__(self, answer: Callable[[Asked], Kept]) -> None:
+    def __init__(self, answer: Callable[[KeyQuestion], KeptKey]) -> None:
         self._answer, self._listener = answer, Listener()
         self.address = self._listener.address
         self._thread = threading.Thread(target=self._serve, name="millstream answers", daemon=True)
@@ -91,5 +91,5 @@ class Answering:
         try:
             kept = self._answer(question)
         except Exception as error:  # a lane that is away, a run that ends: whoever asked is told
-            kept = Kept(question.computation, question.key or "", 0, problem=f"the run has no answer: {error}")
+            kept = KeptKey(question.computation, question.key or "", 0, problem=f"the run has no answer: {error}")
         channel.send(_encode(kept))

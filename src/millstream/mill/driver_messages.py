@@ -9,7 +9,7 @@ import msgspec
 from millstream.core.ledger import Commit
 from millstream.core.outline import Outline
 from millstream.mill.actions import Settings
-from millstream.mill.messages import Fed, Kept, PeekFor, Range
+from millstream.mill.messages import Fed, KeptKey, PeekFor, Range
 from millstream.mill.spending import EpochSpan, Spending
 from millstream.timestamp import Timestamp
 
@@ -132,7 +132,7 @@ class NotesLeft(msgspec.Struct, tag=True, frozen=True):
 class Answer(msgspec.Struct, tag=True, frozen=True):
     number: int
     value: bool | list[str] | Seats | None = None
-    kept: Kept | None = None
+    kept: KeptKey | None = None
 
 
 class SeatSeen(msgspec.Struct, frozen=True):

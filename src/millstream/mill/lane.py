@@ -35,7 +35,7 @@ from millstream.mill.messages import (
     Work,
     WriteBack,
 )
-from millstream.mill.peeking import Looker
+from millstream.mill.peeking import KeyLooker
 from millstream.timestamp import Timestamp
 
 PAGES_AT_ONCE = 16  # written back in an idle moment: about a millisecond
@@ -75,7 +75,7 @@ class Lane:
         self.mill = Mill(graph, lanes.bucket)
         self._dealer = Dealer(graph, lanes)
         self._injectors = frozenset(graph.injections)
-        self._looker = Looker(graph)
+        self._looker = KeyLooker(graph)
         self.state = Checkpoint()
         self.own: Identity | None = None  # of what it holds: kept over a checkpoint only if Spark gives back the very same
         self.finished = False  # it returns now

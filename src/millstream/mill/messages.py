@@ -126,7 +126,7 @@ class KeptKeyTimer(msgspec.Struct, frozen=True):
     hold: Timestamp | None
 
 
-class Kept(msgspec.Struct):
+class KeptKey(msgspec.Struct):
     """What is kept for a key as of an epoch."""
 
     computation: str
@@ -143,7 +143,7 @@ class Peeked(msgspec.Struct, tag=True, frozen=True):
     """Somebody has asked what is kept."""
 
     number: int
-    kept: Kept
+    kept: KeptKey
 
 
 class Noted(msgspec.Struct, tag=True, frozen=True):

@@ -18,7 +18,7 @@ from millstream.core.lanes import Lanes
 from millstream.core.row import END, HeldRow, state_of, timers_of
 from millstream.mill.actions import Action, Send
 from millstream.mill.held import Held
-from millstream.mill.messages import Kept, KeptKeyTimer, Peek, PeekFor
+from millstream.mill.messages import KeptKey, KeptKeyTimer, Peek, PeekFor
 from millstream.mill.seats import Seat
 
 MOST_WAITING = 100  # questions; who asks more is answered later, or not at all
@@ -49,26 +49,26 @@ class Peeks:
         return actions
 
 
-class Looker:
+class KeyLooker:
     """Of a lane: what it keeps, in words that anybody can read."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._codecs: dict[str, StateCodec] = {}
 
-    def look(self, held: Held, asked: PeekFor, epoch: int) -> Kept:
+    def look(self, held: Held, asked: PeekFor, epoch: int) -> KeptKey:
         if asked.computation not in self._graph.nodes:
-            return Kept(asked.computation, asked.key or "", epoch, problem=f"there is no computation {asked.computation!r}")
+            return KeptKey(asked.computation, asked.key or "", epoch, problem=f"there is no computation {asked.computation!r}")
         key, waits = asked.key, False
         if key is None:
             found = holder_of(held, asked.bucket, asked.computation)
             if found is None:
-                return Kept(asked.computation, "", epoch, problem="nothing holds it back any more")
+                return KeptKey(asked.computation, "", epoch, problem="nothing holds it back any more")
             key, waits = found
         row = held.rows(asked.bucket, asked.computation).get(key)
         state = state_of(row)
         shown, problem = ("", "") if state is None else self._shown(asked.computation, state)
-        return in_words(Kept(asked.computation, key, epoch, waits=waits, found=row is not None, problem=problem), row, shown)
+        return in_words(KeptKey(asked.computation, key, epoch, waits=waits, found=row is not None, problem=problem), row, shown)
 
     def _shown(self, computation: str, state: bytes) -> tuple[str, str]:
         """As JSON text; or, where that cannot be, why."""
@@ -82,7 +82,7 @@ class Looker:
             return raw_state(state), f"shown as it is kept: {type(error).__name__}: {error}"
 
 
-def in_words(kept: Kept, row: HeldRow | None, state: str) -> Kept:
+def in_words(kept: KeptKey, row: HeldRow | None, state: str) -> KeptKey:
     """With state and timers."""
     timers = sorted(timers_of(row).values(), key=lambda timer: timer.at)
     kept.state, kept.timers = state, [KeptKeyTimer(timer.tag, timer.at, timer.wall, timer.hold) for timer in timers]

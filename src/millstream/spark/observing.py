@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.core.epoch import EPOCH_BOUNDS
-from millstream.log.metrics import METRICS, Kind, Measured, Metric
+from millstream.log.metrics import METRICS, Measured, Metric, MetricKind
 from millstream.mill.spending import EpochSpan
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Observer:
         self._tracer = self._tracers.get_tracer("millstream")
         meter = self._meters.get_meter("millstream")
         for metric in METRICS:
-            make = meter.create_observable_counter if metric.kind is Kind.COUNTER else meter.create_observable_gauge
+            make = meter.create_observable_counter if metric.kind is MetricKind.COUNTER else meter.create_observable_gauge
             make(name_of(metric), [self._callback(metric)], unit=metric.unit, description=metric.words)
         self._duration = meter.create_histogram(
             "millstream.epoch.duration",

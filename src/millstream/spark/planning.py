@@ -27,7 +27,7 @@ from millstream.mill.actions import Fed, Settings
 from millstream.mill.channel import Channel, Closed
 from millstream.mill.driver_messages import Question
 from millstream.mill.driving import Ended
-from millstream.mill.messages import Kept, PeekFor, Range
+from millstream.mill.messages import KeptKey, PeekFor, Range
 from millstream.mill.noted import NoteTaker
 from millstream.spark.beside import start_process, wait_or_kill
 from millstream.spark.ending import join_all
@@ -139,12 +139,12 @@ class Planning:
         number = next(self._numbers)
         return self._wait_for(number, said.Ask(number, question), timeout)
 
-    def peek(self, computation: str, key: str | None, *, bucket: int | None = None, timeout: float = 5.0) -> Kept:
+    def peek(self, computation: str, key: str | None, *, bucket: int | None = None, timeout: float = 5.0) -> KeptKey:
         """What a lane keeps for a key as of the newest commit; without a key, for the one that holds a low watermark back."""
         number, of_key = next(self._numbers), 0 if key is None else bucket_of(key, self.ledger.plant.buckets)
         question = PeekFor(number, computation, of_key if bucket is None else bucket, key)
         kept = self._wait_for(number, said.AskLane(question), timeout)
-        assert isinstance(kept, Kept)
+        assert isinstance(kept, KeptKey)
         return kept
 
     def _wait_for(self, number: int, message: said.ToPlanner, timeout: float) -> object:

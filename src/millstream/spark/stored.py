@@ -21,11 +21,11 @@ from millstream.journal.segments import SegmentReader
 from millstream.log.folder import Folder
 from millstream.mill.beginning import rows_to_redo
 from millstream.mill.held import decode_changes
-from millstream.mill.messages import Kept
+from millstream.mill.messages import KeptKey
 from millstream.mill.peeking import in_words, raw_state
 
 
-def stored_key(folder: Folder, computation: str, key: str) -> Kept:
+def stored_key(folder: Folder, computation: str, key: str) -> KeptKey:
     """As of the newest commit. State is shown as it is kept: the code that it belongs to is not at hand."""
     pinned = folder.read_pinned()
     if pinned is None:
@@ -42,7 +42,7 @@ def stored_key(folder: Folder, computation: str, key: str) -> Kept:
         if not is_changed:
             row = _checkpointed(folder, lane, f"{bucket}/{computation}/", key)
     state = state_of(row)
-    return in_words(Kept(computation, key, ledger.number, found=row is not None), row, "" if state is None else raw_state(state))
+    return in_words(KeptKey(computation, key, ledger.number, found=row is not None), row, "" if state is None else raw_state(state))
 
 
 def _changed(

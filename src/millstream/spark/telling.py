@@ -6,12 +6,12 @@ import logging
 import time
 
 from millstream.log.folder import Folder, write_json
-from millstream.log.metrics import Measured, Sizes, measure
+from millstream.log.metrics import DiskSizes, Measured, measure
 from millstream.log.samples import Sampling, sample_of
 from millstream.log.status import Now, status_from
-from millstream.mill.asking import Answering, Asked
+from millstream.mill.asking import Answering, KeyQuestion
 from millstream.mill.driver_messages import Question, Seats
-from millstream.mill.messages import Kept
+from millstream.mill.messages import KeptKey
 from millstream.spark.ends import Deliveries
 from millstream.spark.feeds import Feeds
 from millstream.spark.observing import observer_of
@@ -36,7 +36,7 @@ class Telling:
         self._told = Now()
         self._answering = Answering(self._answer)
         self._observer = observer_of(topology)
-        self._sizes, self._sized = Sizes(), -SIZES_EVERY
+        self._sizes, self._sized = DiskSizes(), -SIZES_EVERY
 
     def now(self) -> Now:
         troubles = self._planner.ask(Question.TROUBLES)
@@ -51,12 +51,12 @@ class Telling:
         if observer is not None:
             observer.end()
 
-    def _answer(self, asked: Asked) -> Kept:
+    def _answer(self, asked: KeyQuestion) -> KeptKey:
         if asked.key is not None:
             return self._planner.peek(asked.computation, asked.key)
         reports = self._planner.read(lambda ledger: dict(ledger.reports.get(asked.computation, {})))
         if not reports:
-            return Kept(asked.computation, "", 0, problem="nothing is kept")
+            return KeptKey(asked.computation, "", 0, problem="nothing is kept")
         return self._planner.peek(asked.computation, None, bucket=min(reports, key=lambda bucket: reports[bucket].minima.hold))
 
     def tell(self) -> None:

@@ -136,3 +136,28 @@ function showValues(records) {
   if (often.size > keys.length) setText(by("told"), `${by("told").textContent}; the ${keys.length} of ${count.format(often.size)} keys that have most are drawn`);
   drawChart("values", xs, Object.fromEntries(series), { sparse: true });
 }
+
+// What a computation keeps for a key: the server asks the run, or reads the folder, which takes some seconds.
+
+function pretty(text) {
+  return text.length > 120 ? JSON.stringify(parsed(text), null, 1) || text : text;
+}
+
+async function peek() {
+  const computation = by("kept-of").value, key = by("kept-key").value;
+  setText(by("kept-told"), "asking; without a run the folder is read by Spark, which takes some seconds");
+  setHidden(by("kept-state"), true);
+  setHidden(by("kept-timers"), true);
+  try {
+    const { kept } = await ask("/api/kept", { computation, key });
+    const what = kept.found ? "as of" : "nothing is kept, as of";
+    setText(by("kept-told"), `${computation}, key ${JSON.stringify(key)}: ${what} epoch ${count.format(kept.epoch)}${kept.problem ? `; ${kept.problem}` : ""}`);
+    setText(by("kept-state"), kept.state ? pretty(kept.state) : "");
+    setHidden(by("kept-state"), !kept.state);
+    setHidden(by("kept-timers"), !kept.timers.length);
+    const row = (timer) => element("tr", {}, cell(timer.tag), cell(moment(timer.at)), cell(timer.wall ? "wall" : "low watermark"), cell(timer.hold === null ? "" : moment(timer.hold)));
+    by("kept-timers").tBodies[0].replaceChildren(...kept.timers.map(row));
+  } catch (error) {
+    setText(by("kept-told"), error.message);
+  }
+}

@@ -139,6 +139,7 @@ function showCounts() {
   const deliveries = Object.entries(status.deliveries).map(([name, behind]) => ({ key: `delivery ${name}`, name, cells: ["delivery", "", "", "", behindText(behind)] }));
   fillTable(by("ends"), [...injectors, ...deliveries]);
   const computations = Object.keys(status.computations), streams = Object.keys(status.streams);
+  setOptions(by("kept-of"), computations.map((name) => [name, name]), computations[0]);
   setOptions(by("of"), [["", "all"], ...computations.map((name) => [name, name])], "");
   setOptions(by("sender"), [["", "all"], ...computations.map((name) => [`computation ${name}`, name]), ...Object.keys(status.injectors).map((name) => [`injector ${name}`, `injector ${name}`])], "");
   if (setOptions(by("stream"), streams.map((name) => [name, name]), streams.filter((name) => name !== DEAD_LETTERS).pop())) look();
@@ -183,6 +184,7 @@ addEventListener("unhandledrejection", (event) => say(`a fault of this page: ${e
 by("look").addEventListener("submit", (event) => { event.preventDefault(); look(); });
 by("key").addEventListener("input", () => { by("only").checked = true; });
 for (const id of ["stream", "sender", "only", "key", "shape", "field"]) by(id).addEventListener("change", () => look());
+by("peek").addEventListener("submit", (event) => { event.preventDefault(); peek(); });
 by("range").addEventListener("change", loadPast);
 by("of").addEventListener("change", loadPast);
 setInterval(() => { if (by("follow").checked && state && state.status && state.status.running && !document.hidden) look(true); }, LOOK_EVERY);
