@@ -163,7 +163,7 @@ WINDOWS = [
         "window/table.py",
         "max(row.at, at, low_watermark, key=int)",
         "max(row.at, low_watermark, key=int)",
-        SPLITS,
+        f"{SPLITS} {TABLE}",
     ),
     Mutant(
         "a session begins again where one was forgotten",
@@ -180,13 +180,6 @@ WINDOWS = [
         f"{TABLE} {SPLITS}",
     ),
     Mutant("two rows may begin at one time", "window/table.py", "            if row.start in taken:\n", "            if False:\n", TABLE),
-    Mutant(
-        "wait anew for each of many windows",
-        "window/table.py",
-        "        over = bisect_right(rows, self.low_watermark, key=_end)\n        ends",
-        "        over = sum(_end(row) <= self.low_watermark for row in rows)\n        ends",
-        TABLE,
-    ),
     Mutant(
         "changes of a row go back in time",
         "window/table.py",

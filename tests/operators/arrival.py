@@ -49,7 +49,7 @@ class Arrival:
 def arrive(events: Iterable[Event], chance: random.Random, *, lateness: float = 0.0) -> Arrival:
     """Roughly in the order of their times; the low watermark passes by some that have not come, as often as `lateness` says."""
     left = sorted(events, key=lambda event: event.at)
-    sizes = (1, 2, 5, 12) if len(left) < 100 else (1, 5, len(left) // 15, len(left) // 5)
+    sizes = (1, 1, 2, 8) if len(left) < 100 else (1, 5, len(left) // 15, len(left) // 5)
     epochs: list[Arriving] = []
     on_time: list[Event] = []
     late: list[Event] = []
@@ -94,12 +94,13 @@ def nothing_is_late(topology: ms.Topology, driver: Driver) -> None:
 
 
 def play(topology: ms.Topology, arrival: Arrival) -> Driver:
-    """Have all come, up to the end. Nothing is late for who reads it."""
+    """Have all come, up to the end, an epoch a second. Nothing is late for who reads it."""
     driver = Driver(topology, ship=False)
-    for epoch in arrival.epochs:
+    for number, epoch in enumerate(arrival.epochs):
         if epoch.crash:
             driver.crash()
         with driver.together():
+            driver.advance(now=ms.Timestamp(number * 1_000_000))
             for event in epoch.events:
                 driver.send(event.stream, event.value)
             if epoch.low_watermark is not None and epoch.at_once:

@@ -39,6 +39,7 @@ SPLITS: list[Any] = [
     test_window_compare.test_windows_are_beside_those_that_came_in_time,
     test_window_errors.test_all_that_can_be_told_is_told_however_it_comes,
     test_window_rolling.test_the_same_in_any_order,
+    test_window_splits.test_a_few_records_one_by_one,
     test_window_splits.test_a_late_record_counts_wherever_it_can_and_is_told_if_it_missed_anything,
     test_window_splits.test_a_table_is_right_in_the_end_however_late_its_records_come,
     test_window_splits.test_days_in_any_order,

@@ -200,7 +200,7 @@ def test_sessions_with_late_records(seed: int) -> None:
     tables = {
         (correct, early): WindowTable(Order, Session(gap), both(), correct=correct * ms.SECOND, early=early)
         for correct in (0, 3, 7, 30)
-        for early in (None, Every(3 * ms.SECOND, clock=ms.Clock.LOW_WATERMARK))
+        for early in (None, Every(3 * ms.SECOND, clock=ms.Clock.LOW_WATERMARK), Every(ms.SECOND))
     }
     topology, orders = shop(window, *tables.values())
     notice(topology, window.results, *(table.changes for table in tables.values()))
@@ -215,7 +215,22 @@ def test_sessions_with_late_records(seed: int) -> None:
             wanted, late = sessions_by_hand(arrival, correct)
             assert table_of(driver, table) == wanted, (correct, arrival)
             assert sorted(map(repr, values(driver, table.late))) == sorted(map(repr, late))
-        assert [driver.keys(one) for one in (window, *tables.values())] == [0] * 9
+        assert [driver.keys(one) for one in (window, *tables.values())] == [0] * 13
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_records_one_by_one(seed: int) -> None:
+    """What is late for a reader shows best where nothing older comes in the same epoch."""
+    early = [None, Every(3 * ms.SECOND, clock=ms.Clock.LOW_WATERMARK), Every(ms.SECOND)]
+    tables = [WindowTable(Order, Session(GAP * ms.SECOND), both(), correct=ms.DAY, early=one) for one in early]
+    topology, orders = shop(*tables)
+    notice(topology, *(table.changes for table in tables))
+    chance = random.Random(seed)
+    for _ in range(25):
+        events = some_orders(chance, 12, 16, CUSTOMERS[: chance.choice((1, 2))])
+        driver = play(topology, arrive(coming(orders, events), chance, lateness=0.5))
+        for table in tables:
+            assert table_of(driver, table) == sessions(events, GAP), events
 
 
 @pytest.mark.parametrize("seed", range(3))

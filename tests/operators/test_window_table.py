@@ -202,6 +202,20 @@ def test_what_a_record_changes_is_not_dated_before_it() -> None:
     changes_never_go_back(driver.read(table.changes))
 
 
+def test_an_early_value_is_not_dated_before_a_change_that_was_ahead_of_the_low_watermark() -> None:
+    early = Every(500 * ms.MILLISECOND, clock=ms.Clock.LOW_WATERMARK)
+    table = WindowTable(Order, Session(4 * ms.SECOND), aggregate.count(), correct=ms.MINUTE, early=early)
+    topology, orders = shop(table)
+    driver = Driver(topology, ship=False)
+    driver.send(orders, Order("ann", 1, 4), Order("ann", 1, 10))
+    driver.advance(low_watermark=at(5))
+    driver.send(orders, Order("ann", 1, 7))  # joins the two, and is told at once, with its time
+    driver.send(orders, Order("ann", 1, 6))
+    driver.advance(low_watermark=at(6.5))
+    assert [(record.timestamp - at(0)) / ms.SECOND for record in driver.read(table.changes)] == [4.5, 10, 10, 7, 7]
+    changes_never_go_back(driver.read(table.changes))
+
+
 def test_many_hops_cost_as_much_each_as_few() -> None:
     """In steps of Python, not in seconds."""
 

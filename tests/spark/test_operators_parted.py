@@ -12,14 +12,15 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream import aggregate
-from millstream.join import AsOf, Direction, Join, Misses
-from millstream.table import Grouped, Kind, Newest, TableJoin
+from millstream.join import AsOf, Direction, Join, Lookup, Misses
+from millstream.table import Grouped, Kind, Newest, TableJoin, View
 from tests.operators.arrival import Event, arrive, at_once, play, records, rows, second
 from tests.spark.test_model import Hasty
 
 pytestmark = pytest.mark.spark
 
-KEYS = [f"{number}" for number in range(12)]  # each a case of its own
+KEYS = [f"{number}" for number in range(40)]  # each a case of its own
+CUSTOMERS = KEYS[:15]
 CRASHES = 2
 
 
@@ -43,6 +44,13 @@ class Customer:
     id: str
     country: str
     at: int
+
+
+class Paid(View[Payment, int]):
+    """How often an order was paid, modulo three; never and three times is no row."""
+
+    def apply(self, row: int | None, record: ms.Record[Payment]) -> int | None:
+        return ((row or 0) + 1) % 3 or None
 
 
 class Shop:
@@ -79,15 +87,20 @@ class Shop:
         topology.compute("located", located).reads(*located.of(placed.changes, known.changes))
         spent = Grouped(Order, lambda order: order.customer, aggregate.sum(lambda order: order.price, int))
         topology.compute("spent", spent).reads(*spent.of(placed.changes))
+        paid = Paid()
+        topology.compute("paid", paid).reads(self.payments)
+        self.lookup = Lookup(Order, Customer)
+        topology.compute("lookup", self.lookup).reads(*self.lookup.of(self.orders.by(lambda order: order.customer), table=known.changes))
+        self.known = known.changes
         self.outputs: list[ms.Output[Any]] = [join.pairs, join.unmatched_left, join.unmatched_right, then.pairs, then.unmatched]
-        self.tables: list[ms.Output[Any]] = [placed.changes, known.changes, located.changes, spent.changes]
+        self.tables: list[ms.Output[Any]] = [placed.changes, known.changes, located.changes, spent.changes, paid.changes]
         self.late: list[ms.Output[Any]] = [join.late_left, join.late_right, then.late, then.late_versions]
 
     def events(self, chance: random.Random) -> list[Event]:
         """No two orders, nor two customers, at one time: of those the last to come would count."""
-        orders = [Order(chance.choice(KEYS), chance.choice(KEYS[:6]), chance.randrange(5), at) for at in chance.sample(range(400), 120)]
-        customers = [Customer(chance.choice(KEYS[:6]), chance.choice(["", "NL", "DE"]), at) for at in chance.sample(range(400), 40)]
-        payments = [Payment(chance.choice(KEYS), number, chance.randrange(400)) for number in range(120)]
+        orders = [Order(chance.choice(KEYS), chance.choice(CUSTOMERS), chance.randrange(5), at) for at in chance.sample(range(400), 240)]
+        customers = [Customer(chance.choice(CUSTOMERS), chance.choice(["", "NL", "DE"]), at) for at in chance.sample(range(400), 80)]
+        payments = [Payment(chance.choice(KEYS), number, chance.randrange(400)) for number in range(240)]
         return [
             *(Event(self.orders, order, order.at) for order in orders),
             *(Event(self.customers, customer, customer.at) for customer in customers),
@@ -95,8 +108,18 @@ class Shop:
         ]
 
 
-def test_the_same_is_told_however_it_comes_and_whatever_dies(spark: SparkSession, tmp_path: Path) -> None:
-    shop, chance = Shop(), random.Random(9)
+def every_order_is_looked_up(shop: Shop, stage: Hasty, events: list[Event]) -> None:
+    """Once, beside a row that stood at some time; which one depends on what came first."""
+    pairs, lone = ([record.value for record in stage.read(output)] for output in (shop.lookup.pairs, shop.lookup.unmatched))
+    orders = [event.value for event in events if isinstance(event.value, Order)]
+    assert sorted(map(repr, [*lone, *(pair.left for pair in pairs)])) == sorted(map(repr, orders))
+    stood = {record.value.after for record in stage.read(shop.known)}
+    assert all(pair.right in stood and pair.right.id == pair.left.customer for pair in pairs)
+
+
+@pytest.mark.parametrize("seed", [9, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (10, 11, 12))])
+def test_the_same_is_told_however_it_comes_and_whatever_dies(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    shop, chance = Shop(), random.Random(seed)
     events = shop.events(chance)
     wanted = play(shop.topology, at_once(events))
     epochs = arrive(events, chance).epochs
@@ -107,8 +130,9 @@ def test_the_same_is_told_however_it_comes_and_whatever_dies(spark: SparkSession
         for number, epoch in enumerate(epochs):
             if number in crashes:
                 stage.crash()
-            for event in epoch.events:
-                stage.send(event.stream, event.value)
+            for stream in (shop.orders, shop.payments, shop.customers):
+                if some := [event.value for event in epoch.events if event.stream is stream]:
+                    stage.send(stream, *some)
             if epoch.low_watermark is not None:
                 stage.advance(low_watermark=second(epoch.low_watermark))
         stage.finish()
@@ -118,6 +142,7 @@ def test_the_same_is_told_however_it_comes_and_whatever_dies(spark: SparkSession
         for table in shop.tables:
             assert rows(found, table) == rows(wanted, table), table
         assert not any(stage.read(output) for output in shop.late)
+        every_order_is_looked_up(shop, stage, events)
         assert len(stage.torn) == CRASHES
         assert [stage.keys(name) for name in ("join", "then")] == [0, 0]
     finally:
