@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 COOKBOOK = sorted(set((ROOT / "docs" / "cookbook").glob("*.md")) - {ROOT / "docs" / "cookbook" / "README.md"})
+REFERENCE_PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 FENCED = re.compile(r"^(?P<mark><!-- not run: .*? -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -331,3 +333,41 @@ def test_the_page_for_those_who_come_from_elsewhere_runs(new_module: Callable[[s
     assert [block.runs for block in shown] == [True, False, False, False]
     run(shown[0], module)
     compile_topology(module.topology)
+
+
+# The reference.
+
+PUBLIC = (
+    "millstream",
+    "millstream.aggregate",
+    "millstream.join",
+    "millstream.sketch",
+    "millstream.table",
+    "millstream.testing",
+    "millstream.window",
+)
+
+
+@pytest.mark.parametrize("page", REFERENCE_PAGES, ids=name_of)
+def test_the_reference_runs(page: Path, new_module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = new_module(f"reference_{page.stem}")
+    for block in blocks(page):
+        assert block.runs
+        run(block, module)
+    assert os.listdir(tmp_path) == []
+
+
+def test_every_public_name_stands_below_an_example_that_uses_it() -> None:
+    shown: dict[str, str] = {}
+    for page in REFERENCE_PAGES:
+        for part in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            code = re.sub(r"^(from|import) .*$", "", "".join(match["code"] for match in FENCED.finditer(part)), flags=re.MULTILINE)
+            for found in re.findall(r"^::: ([\w.]+)$", part, re.MULTILINE):
+                assert found not in shown, f"{found} is there twice"
+                shown[found] = code
+    for module in PUBLIC:
+        for name in importlib.import_module(module).__all__:
+            code = shown.get(f"{module}.{name}") or shown.get(f"{module}.{name}.{name}")  # a module may have the name, too
+            assert code is not None, f"{module}.{name} is not in docs/reference"
+            assert re.search(rf"\b{name}\b", code), f"{module}.{name} has no example"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.services.browser import browser
+from tests.test_docs import PUBLIC
 
 ROOT = Path(__file__).parent.parent
 PAGES = "build/docs"
@@ -102,6 +104,13 @@ def test_no_page_and_no_style_names_another_host(built: Path, read: dict[Path, R
         assert fetched == [], path.name
 
 
+def test_every_public_name_is_in_the_reference(built: Path, read: dict[Path, Read]) -> None:
+    there = {anchor for path, page in read.items() if path.parent == built / "site" / "reference" for anchor in page.anchors}
+    for module in PUBLIC:
+        for name in importlib.import_module(module).__all__:
+            assert there & {f"{module}.{name}", f"{module}.{name}.{name}"}, f"{module}.{name} is not there"
+
+
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     class Quiet(SimpleHTTPRequestHandler):
@@ -126,7 +135,14 @@ def test_a_browser_asks_no_other_host_and_the_search_finds(built: Path) -> None:
         page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        for name in ("guide/windows.html", "architecture.html", "changelog.html", "index.html"):
+        for name in (
+            "guide/windows.html",
+            "architecture.html",
+            "reference/window.html",
+            "pictures/index.html",
+            "tutorial.html",
+            "index.html",
+        ):
             page.goto(f"{address}/{name}")
             page.wait_for_load_state("networkidle")
         page.locator(".md-search__input").click()
