@@ -16,8 +16,12 @@ NEEDED = ("starlette", "uvicorn", "prometheus_client")
 LAST_WORD = 5.0  # seconds
 
 
+def has_dashboard() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in NEEDED)
+
+
 def need_dashboard() -> None:
-    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+    if not has_dashboard():
         raise MillstreamError("the dashboard is an extra that is not installed: pip install 'millstream[dashboard]'")
 
 

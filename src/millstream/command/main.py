@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 
 from millstream import arguments
-from millstream.command.beside import need_dashboard
+from millstream.command.beside import beside, has_dashboard, need_dashboard
 from millstream.errors import MillstreamError, RunFailed, TopologyError
 from millstream.secret import secret
 from millstream.topology import Topology
@@ -138,13 +139,23 @@ def slots(
 def demo(
     at: Annotated[Path, typer.Option(metavar="DIR", help="Where the demo keeps its traffic, its run and its picture.")] = Path("demo"),
     seed: Annotated[int | None, typer.Option(help="Another seed, other traffic.")] = None,
+    dashboard: Annotated[
+        bool | None, typer.Option(help="Serve a page that shows it, until Enter is pressed. Without a word, on a terminal only.")
+    ] = None,
 ) -> None:
     """Zeitgeist: weeks of simulated queries, and the spikes and dips found in them."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MillstreamError("the demo draws a picture with matplotlib, which is not installed: pip install 'millstream[demo]'")
     from millstream.zeitgeist.demo import WANTED, play
 
-    if play(Path(arguments.path("demo", at)), seed=seed) < WANTED:
+    folder = Path(arguments.path("demo", at))
+    shown = (out.is_terminal and has_dashboard()) if dashboard is None else dashboard
+    with beside(folder / "run") if shown else nullcontext():
+        reached = play(folder, seed=seed, slowly=shown)
+        if shown:
+            err.print("The page stays until you press Enter.", highlight=False)
+            sys.stdin.readline()
+    if reached < WANTED:
         raise MillstreamError(f"the demo wants a precision and a recall of {WANTED} at least; its table shows what was missed")
 
 

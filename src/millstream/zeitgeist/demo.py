@@ -21,9 +21,10 @@ V = TypeVar("V")
 
 WANTED = 0.9  # of precision and of recall
 PACE = ms.Options(max_records_per_epoch=80_000, max_bytes_per_epoch=5 << 20)  # several epochs, so that one sees them pass
+SLOWLY = ms.Options(max_records_per_epoch=20_000, max_bytes_per_epoch=1 << 20, linger=ms.SECOND)  # for who watches the page
 
 
-def play(at: Path, *, seed: int | None = None) -> float:
+def play(at: Path, *, seed: int | None = None, slowly: bool = False) -> float:
     """Plays in the folder `at`, from the beginning; returns the lesser of precision and recall."""
     console = Console()
     if not console.is_terminal:
@@ -38,7 +39,7 @@ def play(at: Path, *, seed: int | None = None) -> float:
         highlight=False,
         soft_wrap=True,
     )
-    ms.run(zeitgeist(str(queries), str(out)).topology, at=run, until=ms.DRAINED, options=PACE, progress=True)
+    ms.run(zeitgeist(str(queries), str(out)).topology, at=run, until=ms.DRAINED, options=SLOWLY if slowly else PACE, progress=True)
     result = score(traffic.truth, records(out / "findings", Finding))
     console.print(table(result))
     picture = at / "zeitgeist.png"

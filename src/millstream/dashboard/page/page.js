@@ -35,6 +35,7 @@ function add(sample) {
   past = past || none;
   const length = past.at.length;
   if (length && sample.at <= past.at[length - 1]) return;
+  if (!length) setText(by("time-told"), "");
   if (length > 1 && Math.floor(past.at[length - 1] / past.step) === Math.floor(sample.at / past.step)) columns().forEach((column) => column.pop());
   for (const [series, found] of [[past.records, sample.records], [past.low_watermarks, sample.low_watermarks]]) {
     for (const name of Object.keys(found || {})) {
