@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counts, ends, epoch, flat, idle, joins, kafka, latency, many, memory, operators, postgres, recovery, rows, waiting, writer
+from bench import (
+    counts,
+    ends,
+    epoch,
+    flat,
+    idle,
+    joins,
+    kafka,
+    latency,
+    many,
+    memory,
+    operators,
+    page,
+    postgres,
+    recovery,
+    rows,
+    waiting,
+    writer,
+)
 
 ALL = [
     *("latency", "ends", "kafka", "many", "counts", "epoch", "rows", "waiting"),
-    *("writer", "postgres", "recovery", "idle", "memory", "operators", "joins"),
+    *("writer", "postgres", "recovery", "idle", "memory", "operators", "joins", "page"),
 ]
 
 
@@ -55,6 +73,8 @@ def main() -> None:
         operators.main()
     if "joins" in wanted:
         joins.main()
+    if "page" in wanted:
+        page.main()
     if "flat" in wanted:
         flat.main(arguments.seconds)
 
