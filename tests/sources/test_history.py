@@ -22,6 +22,7 @@ from millstream.mill.beginning import check_since, plant_of, without_history
 from millstream.mill.messages import Fed, Range
 from millstream.sources import history
 from millstream.sources.history import ALL, HistoryReader, HistoryThread
+from millstream.testing import Driver
 from millstream.timestamp import START_OF_TIME
 from tests.core.alone import Event, inject
 from tests.log.made import NOW, columns
@@ -276,6 +277,17 @@ class TestBuilding:
         topology.compute("late", Words()).reads(events, since=ms.Since.OLDEST)
         with pytest.raises(ms.TopologyError, match="the log does not keep that stream"):
             compile_topology(topology)
+
+    def test_in_the_driver_of_tests_all_is_new(self) -> None:
+        topology = ms.Topology("t")
+        events = inject(topology)
+        topology.compute("late", Words()).reads(events, since=ms.Since.OLDEST)
+        driver = Driver(topology, ship=False)
+        driver.send(events, Event("a", 5))
+        driver.advance(low_watermark=ms.Timestamp(7))
+        assert (driver.tally("late").received, driver.low_watermark("late")) == (1, 7)
+        driver.finish()
+        assert driver.low_watermark("late") == ms.END_OF_TIME
 
     def test_since_is_one_of_two(self) -> None:
         topology = ms.Topology("t")

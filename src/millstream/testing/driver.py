@@ -304,7 +304,7 @@ class Driver:
 
     def _named(self, of: Stream[Any] | None) -> list[str]:
         if of is None:
-            return list(self._run.sources)
+            return list(self._graph.injections)
         if not isinstance(of, InjectedStream):
             raise TopologyError("only a stream made by inject has a clock of its own; the others follow")
         self._graph.stream_of(of)
