@@ -108,6 +108,8 @@ TWO_RESULTS = replace(
 STARTING = replace(CALM, takeover=3.0, nested=0.15, settings=(("fold_every", 2),), steps=250)
 GIVEN_UP = replace(CALM, give_up=1.0, late_result=2.0, cut=1.0, settings=(*CHECKPOINTS.settings, ("max_records", 2)), sizes=(("lanes", 1),))
 CUT_OFF = replace(CALM, cut=1.0, kill_driver=0.2)
+ABORTED_RANGES = replace(CALM, ranged=100, kill_lane=4.0, cut=3.0, settings=DEADLY.settings)
+AWAY = replace(CALM, ranged=100, unreachable=1.5, kill_lane=0.3)
 OVERTAKEN = replace(CALM, takeover=3.0, pause=1.5, kill_lane=2.0, settings=CHECKPOINTS.settings)
 # Most epochs are of several lanes, so that one is lost and comes back while others work.
 SEVERAL_LANES = replace(
@@ -200,11 +202,11 @@ MUTANTS = [
     Mutant("19", "commits go before they are merged", broken_ends.remove_commits_before_they_are_merged, RUNS),
     Mutant("-", "readers by number", broken_ends.readers_by_number, USUAL),
     Mutant("-", "an epoch is due for an absent lane", broken_ends.due_for_absent_lanes, LANES),
-    Mutant("20", "an abort loses its ranges", broken_ranges.an_abort_loses_its_ranges, DEADLY_RANGES),
+    Mutant("20", "an abort loses its ranges", broken_ranges.an_abort_loses_its_ranges, ABORTED_RANGES),
     Mutant("20", "positions before what was read", broken_ranges.positions_before_what_was_read, DEADLY_RANGES),
     Mutant("20", "sources are given from the beginning", broken_ranges.given_from_the_beginning, RANGES),
     Mutant("20", "ranges in any order", broken_ranges.ranges_of_an_injector_in_any_order, RANGES),
-    Mutant("20", "what is out of reach is dropped", broken_ranges.what_is_out_of_reach_is_dropped, OUT_OF_REACH),
+    Mutant("20", "what is out of reach is dropped", broken_ranges.what_is_out_of_reach_is_dropped, AWAY),
     Mutant("20", "what is out of reach counts as read", broken_ranges.what_is_out_of_reach_counts_as_read, OUT_OF_REACH),
     Mutant("20", "what comes after what is out of reach is kept", broken_ranges.what_comes_after_it_is_kept, OUT_OF_REACH),
     Mutant("20", "batches before the pieces in front of them", broken_ranges.batches_before_the_pieces_in_front_of_them, RANGES),
