@@ -89,7 +89,7 @@ CORE = [
         PLANNING,
     ),
     Mutant("let the clock go back", "core/planning.py", "now = max(ledger.now, clock)", "now = clock", PLANNING),
-    Mutant("give parts to a lane that is away", "core/planning.py", "if place[0] in here}", "if True}", PLANNING),
+    Mutant("give parts to a lane that is away", "core/planning.py", "if place[0] in here and", "if", PLANNING),
     Mutant(
         "plan timers of a lane that is away",
         "core/standing.py",

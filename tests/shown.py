@@ -186,7 +186,16 @@ EXAMPLES = {
     "leaderboard": leaderboard,
     "quotes": quotes,
 }
+def operations(it: ModuleType) -> Shown:
+    def events(chance: random.Random) -> list[Sent]:
+        times = minutes(chance, 3 * 24 * 60, 25)
+        return [sent(it.sales, it.Sale(chance.choice("ab"), chance.randrange(9), at), at) for at in times]
+
+    return Shown(it.topology, events, [it.daily.results])
+
+
 PAGES = {
+    "operations": operations,
     "computations": computations,
     "testing": bank,
     "joins": joins,
