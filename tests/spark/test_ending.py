@@ -156,9 +156,9 @@ class Parts:
         return ask
 
 
-PARTS = ("feeds", "deliveries", "writer", "mill", "lock")
+PARTS = ("telling", "feeds", "deliveries", "writer", "mill", "lock")
 ASKED = ("stop", "end", "close", "join", "release")
-IN_ORDER = ["feeds stop", "deliveries stop", "writer end", "mill close"]
+IN_ORDER = ["telling end", "feeds stop", "deliveries stop", "writer end", "mill close"]
 JOINS = ["feeds join", "deliveries join", "writer join", "planner join"]
 
 

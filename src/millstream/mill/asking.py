@@ -70,7 +70,9 @@ class Answering:
         self._thread.start()
 
     def end(self) -> None:
+        """Whoever is being answered is answered still, for a while."""
         self._listener.close()
+        self._thread.join(QUESTION_TIMEOUT)
 
     def _serve(self) -> None:
         while (channel := self._listener.accept()) is not None:
