@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import millstream as ms
 from millstream.core.graph import compile_topology
 from millstream.core.row import KeptTimer, keep
+from millstream.errors import LogError
 from millstream.mill.actions import Write
 from millstream.mill.asking import Answering, CannotAsk, KeyQuestion, ask_at
 from millstream.mill.held import Held
@@ -129,6 +131,12 @@ class TestLane:
         assert holder_of(held, 0, "it") == ("key/with/strokes", True)
         assert looker.look(held, question(key=None), 3).waits
 
+    def test_of_very_many_timers_the_first_are_told(self, looker: KeyLooker) -> None:
+        timers = {f"{n}": KeptTimer(f"{n}", at(n), False, at(n)) for n in range(1_500)}
+        found = looker.look(held_with(k=keep(STATE, timers)), question(), 3)
+        assert (len(found.timers), found.timers[0].tag) == (1_000, "0")
+        assert found.problem == "of 1,500 timers the first 1,000 are shown"
+
     def test_nobody_holds_back(self, looker: KeyLooker) -> None:
         assert looker.look(held_with(k=STATE), question(key=None), 3).problem == "nothing holds it back any more"
 
@@ -144,15 +152,39 @@ class TestAsking:
         with pytest.raises(CannotAsk, match="ask on its machine, as its user"):
             ask_at(answering.address, KeyQuestion("it", "k"))
 
-    def test_what_the_run_meets_is_told(self) -> None:
+    @pytest.mark.parametrize(
+        ("error", "why"),
+        [(TimeoutError("of the planner"), "its lane is in an epoch, or away; ask again"), (LogError("no such file"), "no such file")],
+    )
+    def test_what_the_run_meets_is_told(self, error: Exception, why: str) -> None:
         def fail(asked: KeyQuestion) -> KeptKey:
-            raise TimeoutError("the planner does not answer")
+            raise error
 
         answering = Answering(fail)
         try:
-            assert ask_at(answering.address, KeyQuestion("it", "k")).problem == "the run has no answer: the planner does not answer"
+            assert ask_at(answering.address, KeyQuestion("it", "k")).problem == f"the run has no answer: {why}"
         finally:
             answering.end()
+
+    def test_who_has_given_up_is_not_answered(self) -> None:
+        asked, gate = [], threading.Event()
+
+        def slow(question: KeyQuestion) -> KeptKey:
+            asked.append(question.key)
+            gate.wait(30)
+            return KeptKey("it", question.key or "", 1)
+
+        answering = Answering(slow)
+        try:
+            for key in ("first", "second", "third"):
+                with pytest.raises(CannotAsk, match="has not answered within"):
+                    ask_at(answering.address, KeyQuestion("it", key), timeout=0.2)
+            gate.set()
+            assert ask_at(answering.address, KeyQuestion("it", "last")).key == "last"
+        finally:
+            gate.set()
+            answering.end()
+        assert asked == ["first", "last"]
 
     def test_without_a_run_there_is_nobody_to_ask(self) -> None:
         with pytest.raises(CannotAsk, match="no run is on"):

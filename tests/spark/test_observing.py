@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -151,7 +152,8 @@ def test_without_them_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_it_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(observing.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     with caplog.at_level(logging.WARNING, "millstream"):
         assert observer_of("t") is None
-    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, and OpenTelemetry is not installed" in caplog.text
+    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, and not all of OpenTelemetry is there" in caplog.text
+    assert "pip install 'millstream[otel]'" in caplog.text

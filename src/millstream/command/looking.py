@@ -12,7 +12,7 @@ from millstream.mill.messages import KeptKey
 
 
 def kept_at(at: str | Path, computation: str, key: str) -> KeptKey:
-    """KeyQuestion of the run that is on; else read from journal and checkpoints."""
+    """Asked of the run that is on; else read from journal and checkpoints."""
     folder = Folder(arguments.path("state", at))
     if is_held(folder):
         now = read_json(Now.path(folder), Now) or Now()

@@ -209,10 +209,15 @@ class Watched:
         if is_held(self.folder):
             now = read_json(Now.path(self.folder), Now) or Now()
             return ask_at(now.asked_at, KeyQuestion(computation, key))
-        command = [sys.executable, "-P", "-m", "millstream.command.main", "state", str(self.folder.path), computation, key, "--json"]
+        command = [sys.executable, "-P", "-m", "millstream.command.main", "state", "--json", "--", str(self.folder.path), computation, key]
         paths = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
         environment = {**os.environ, "PYTHONPATH": paths}
-        found = subprocess.run(command, capture_output=True, env=environment, timeout=STATE_TIMEOUT, stdin=subprocess.DEVNULL, check=False)
+        try:
+            found = subprocess.run(
+                command, capture_output=True, env=environment, timeout=STATE_TIMEOUT, stdin=subprocess.DEVNULL, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LogError(f"Spark has not read the checkpoint within {STATE_TIMEOUT:.0f} s; try it once more") from error
         if found.returncode != 0:
             raise LogError(found.stderr.decode(errors="replace").strip().removeprefix("millstream: "))
         return msgspec.json.decode(found.stdout.splitlines()[-1], type=KeptKey)

@@ -73,7 +73,7 @@ def _files(path: str) -> list[tuple[str, os.stat_result]]:
     found: list[tuple[str, os.stat_result]] = []
     try:
         entries = list(os.scandir(path))
-    except FileNotFoundError:
+    except OSError:  # it is not there, or cannot be asked now
         return found
     for entry in entries:
         try:
@@ -81,7 +81,7 @@ def _files(path: str) -> list[tuple[str, os.stat_result]]:
                 found += _files(entry.path)
             else:
                 found.append((entry.path, entry.stat(follow_symlinks=False)))
-        except FileNotFoundError:
+        except OSError:
             continue
     return found
 
@@ -180,7 +180,7 @@ def _metrics() -> Iterable[Metric]:
         yield Metric(name, gauge, "1", words, by_computation, _of_computations(field))
     for name, words, field, kind in (
         ("millstream_injected", "Records that an injector has brought in.", "injected", counter),
-        ("millstream_injector_dead", "MetricValues that an injector has set aside.", "dead", counter),
+        ("millstream_injector_dead", "Values that an injector has set aside.", "dead", counter),
         ("millstream_injector_waiting", "Records of an injector that no epoch has taken yet.", "waiting", gauge),
         ("millstream_injector_idle", "1 while an injector is silent and nobody waits for it.", "idle", gauge),
     ):

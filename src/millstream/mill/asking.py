@@ -6,6 +6,7 @@ The run listens at a Unix socket in a folder that only its user can enter; where
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +43,7 @@ class CannotAsk(MillstreamError):
 
 def ask_at(address: str, question: KeyQuestion, *, timeout: float = ANSWER_TIMEOUT) -> KeptKey:
     """The answer of a run."""
-    if not address:
+    if not address.startswith("unix:"):
         raise CannotAsk("no run is on that could be asked")
     try:
         channel = Channel(connected_to(address), largest=LARGEST_ANSWER)
@@ -58,6 +59,14 @@ def ask_at(address: str, question: KeyQuestion, *, timeout: float = ANSWER_TIMEO
     if answer is None:
         raise CannotAsk(f"the run has not answered within {timeout:.0f} s")
     return _decode_answer(answer)
+
+
+def _is_gone(channel: Channel) -> bool:
+    """Whether the other side has given up: its questions may have piled up in a long epoch."""
+    try:
+        return channel.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
 
 
 class Answering:
@@ -90,8 +99,11 @@ class Answering:
         except msgspec.DecodeError as error:
             log.warning("somebody asked what cannot be read: %s", error)
             return
+        if _is_gone(channel):
+            return
         try:
             kept = self._answer(question)
-        except Exception as error:  # a lane that is away, a run that ends: whoever asked is told
-            kept = KeptKey(question.computation, question.key or "", 0, problem=f"the run has no answer: {error}")
+        except Exception as error:  # a lane that is away or in a long epoch, a run that ends: whoever asked is told
+            why = "its lane is in an epoch, or away; ask again" if isinstance(error, TimeoutError) else str(error)
+            kept = KeptKey(question.computation, question.key or "", 0, problem=f"the run has no answer: {why}")
         channel.send(_encode(kept))

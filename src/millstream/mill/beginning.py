@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from millstream.core.graph import Graph
-from millstream.core.ledger import Commit, Ledger, Plant, SourceChange
+from millstream.core.ledger import Commit, Ledger, Plant, SourceChange, SourceProgress
 from millstream.core.outline import Outline
 from millstream.core.planning import readers_of
 from millstream.errors import TopologyError
@@ -61,14 +61,28 @@ def check_holds(graph: Graph, ledger: Ledger) -> None:
 
 
 def check_since(graph: Graph, ledger: Ledger) -> None:
-    """Who has worked before would get the history of a further stream late. One that has had it, and was away, goes on."""
-    for name in (name for name, node in graph.nodes.items() if name in ledger.worked):
-        for read in graph.nodes[name].inputs:
-            if read.from_oldest and read.reader not in ledger.readers and not _is_finished(read.history, ledger):
-                raise TopologyError(
-                    f"computation {name!r} has run before, so it cannot begin with the oldest record of {read.stream.name!r}: what that "
-                    f"stream had is older than its low watermark. Give it another name, or leave out since="
-                )
+    """Who has worked before would get the history of a further stream late. One that has had it, and was away, goes on; one that was
+    taken out before it had it has lost what waited for it, and so has one whose parts become others."""
+    for read in (read for read in graph.inputs if read.from_oldest):
+        name, stream = read.computation, read.stream.name
+        known, source = ledger.readers.get(read.reader), ledger.sources.get(read.history, SourceProgress())
+        if known is not None and read.history in ledger.readers and not source.finished and known.rekeyed != read.rekeyed:
+            raise TopologyError(
+                f"computation {name!r} has not got all of the history of {stream!r} yet, and by(...) was added or taken away: what waits "
+                f"would be lost. Change it when the history is read (`millstream status` says so), or give the computation another name"
+            )
+        if known is not None:
+            continue
+        if name in ledger.worked and not source.finished:
+            raise TopologyError(
+                f"computation {name!r} has run before, so it cannot begin with the oldest record of {stream!r}: what that "
+                f"stream had is older than its low watermark. Give it another name, or leave out since="
+            )
+        if name not in ledger.worked and source.positions:
+            raise TopologyError(
+                f"computation {name!r} was taken out of the code before it had the history of {stream!r}, and what waited for it is "
+                f"gone. Give it another name, or leave out since="
+            )
 
 
 def without_history(outline: Outline, ledger: Ledger) -> dict[str, SourceChange]:

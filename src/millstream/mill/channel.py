@@ -146,7 +146,9 @@ def connected_to(address: str) -> socket.socket:
     try:
         if kind == "unix":
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            made.settimeout(HELLO_TIMEOUT)  # where many wait to be accepted it would hang
             made.connect(where)
+            made.settimeout(None)
             return made
         host, _, port = where.rpartition(":")
         return socket.create_connection((host, int(port)), timeout=HELLO_TIMEOUT)

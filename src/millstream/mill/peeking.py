@@ -22,6 +22,7 @@ from millstream.mill.messages import KeptKey, KeptKeyTimer, Peek, PeekFor
 from millstream.mill.seats import Seat
 
 MOST_WAITING = 100  # questions; who asks more is answered later, or not at all
+MOST_TIMERS = 1_000  # that are shown
 LARGEST = 1 << 20  # bytes of a state that are shown
 
 _to_json = msgspec.json.Encoder().encode
@@ -59,16 +60,16 @@ class KeyLooker:
     def look(self, held: Held, asked: PeekFor, epoch: int) -> KeptKey:
         if asked.computation not in self._graph.nodes:
             return KeptKey(asked.computation, asked.key or "", epoch, problem=f"there is no computation {asked.computation!r}")
-        key, waits = asked.key, False
+        key = asked.key
         if key is None:
             found = holder_of(held, asked.bucket, asked.computation)
             if found is None:
                 return KeptKey(asked.computation, "", epoch, problem="nothing holds it back any more")
-            key, waits = found
+            return KeptKey(asked.computation, found[0], epoch, waits=found[1], found=True)
         row = held.rows(asked.bucket, asked.computation).get(key)
         state = state_of(row)
         shown, problem = ("", "") if state is None else self._shown(asked.computation, state)
-        return in_words(KeptKey(asked.computation, key, epoch, waits=waits, found=row is not None, problem=problem), row, shown)
+        return in_words(KeptKey(asked.computation, key, epoch, found=row is not None, problem=problem), row, shown)
 
     def _shown(self, computation: str, state: bytes) -> tuple[str, str]:
         """As JSON text; or, where that cannot be, why."""
@@ -85,7 +86,9 @@ class KeyLooker:
 def in_words(kept: KeptKey, row: HeldRow | None, state: str) -> KeptKey:
     """With state and timers."""
     timers = sorted(timers_of(row).values(), key=lambda timer: timer.at)
-    kept.state, kept.timers = state, [KeptKeyTimer(timer.tag, timer.at, timer.wall, timer.hold) for timer in timers]
+    kept.state, kept.timers = state, [KeptKeyTimer(timer.tag, timer.at, timer.wall, timer.hold) for timer in timers[:MOST_TIMERS]]
+    if len(timers) > MOST_TIMERS:
+        kept.problem = "; ".join(filter(None, [kept.problem, f"of {len(timers):,} timers the first {MOST_TIMERS:,} are shown"]))
     return kept
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.core.graph import InputPlan
 from millstream.core.lanes import Lanes
-from millstream.core.ledger import Commit, SourceProgress
+from millstream.core.ledger import Commit, Ledger, SourceProgress
 from millstream.core.route import Dealer
 from millstream.errors import TopologyError
 from millstream.injector import Injection
@@ -194,7 +194,12 @@ class Feeds:
         newest = min(upto, ledger.latest.get(stream, 0))
         reader = HistoryReader(read, self._dealer(), LocalDisk(launcher.folder.log), after=after, upto=upto)
         log.info("computation %r is new to %r: it begins with the oldest record that the log has", read.computation, stream)
-        return HistoryThread(read, reader, self._new_writer(), planner, is_logged=lambda: planner.ledger.logged >= newest)
+
+        def is_logged(known: Ledger) -> bool:
+            """Or all that is not is none of the log's: a stream may not have been kept."""
+            return known.logged >= newest or not any(segment.records > known.logged for segment in known.segments.values())
+
+        return HistoryThread(read, reader, self._new_writer(), planner, is_logged=lambda: planner.read(is_logged))
 
     def _dealer(self) -> Dealer:
         pinned = self._launcher.pinned

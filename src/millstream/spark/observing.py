@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import threading
@@ -31,9 +30,16 @@ def observer_of(topology: str) -> Observer | None:
     given = [name for name in WHERE if os.environ.get(name)]
     if not given or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    if any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")):
-        log.warning("%s is set, and OpenTelemetry is not installed: pip install 'millstream[otel]'", given[0])
-        return None
+    try:
+        return _observer(topology, given)
+    except ImportError as error:
+        log.warning("%s is set, and not all of OpenTelemetry is there (%s): pip install 'millstream[otel]'", given[0], error)
+    except Exception as error:  # what else the variables say, the run does not depend on
+        log.warning("%s is set, and OpenTelemetry cannot be begun: %s", given[0], error)
+    return None
+
+
+def _observer(topology: str, given: list[str]) -> Observer:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

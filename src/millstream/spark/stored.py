@@ -67,16 +67,16 @@ def _checkpointed(folder: Folder, lane: int, prefix: str, key: str) -> HeldRow |
     with tempfile.TemporaryDirectory(prefix="millstream-") as aside:
         link = Path(aside) / "lane"  # the reader does not find a path with a blank in it
         link.symlink_to(checkpoint, target_is_directory=True)
-        return Pages(_StateStore(link), prefix, MemoryBudget(sys.maxsize, lambda: None)).get(key)
+        return Pages(_StateStore(link, Path(aside) / "spark.log"), prefix, MemoryBudget(sys.maxsize, lambda: None)).get(key)
 
 
 class _StateStore:
     """A lane's checkpoint, read only; each call is a small query."""
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path, spark_log: Path) -> None:
         from millstream.spark.session import QUERY_SETTINGS, session_for
 
-        spark, _ = session_for(None, spark_log=Path(tempfile.gettempdir()) / "millstream-state.log", sources=())
+        spark, _ = session_for(None, spark_log=spark_log, sources=())
         for name, value in QUERY_SETTINGS.items():
             spark.conf.set(name, value)
         spark.conf.set("spark.sql.shuffle.partitions", "1")

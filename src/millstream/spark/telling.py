@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from millstream.log.folder import Folder, write_json
@@ -34,9 +35,10 @@ class Telling:
         self._topology, self._sampling, self._sampled = topology, Sampling(folder), True
         self._path.unlink(missing_ok=True)  # of the run before
         self._told = Now()
-        self._answering = Answering(self._answer)
         self._observer = observer_of(topology)
         self._sizes, self._sized = DiskSizes(), -SIZES_EVERY
+        self._measuring: threading.Thread | None = None
+        self._answering = Answering(self._answer)
 
     def now(self) -> Now:
         troubles = self._planner.ask(Question.TROUBLES)
@@ -72,6 +74,18 @@ class Telling:
             self._told = now
             write_json(self._path, now, durable=False)
 
+    def _measure_now_and_then(self) -> None:
+        """Beside whoever watches the run: on a slow disk it takes its time."""
+        if time.monotonic() - self._sized < SIZES_EVERY or (self._measuring is not None and self._measuring.is_alive()):
+            return
+
+        def work() -> None:
+            self._sizes = measure(self._folder, time.time())
+
+        self._sized = time.monotonic()
+        self._measuring = threading.Thread(target=work, name="millstream measures its folder", daemon=True)
+        self._measuring.start()
+
     def _sample(self, now: Now) -> None:
         """Nothing of a run depends on it: a disk that refuses a sample is said once, and what else it refuses ends the run."""
         seats = self._planner.ask(Question.SEATS)
@@ -86,8 +100,7 @@ class Telling:
             sample.took, sample.took_in_all = spent.within, round(spent.seconds, 6)
             sample.restarts = {"lane": spent.restarts, "writer": self._writer.restarts}
         if self._observer is not None:
-            if time.monotonic() - self._sized >= SIZES_EVERY:
-                self._sizes, self._sized = measure(self._folder, time.time()), time.monotonic()
+            self._measure_now_and_then()
             self._observer.observe(Measured(status, sample, self._sizes), seats.spans)
         try:
             self._sampling.add(sample)
