@@ -186,6 +186,8 @@ EXAMPLES = {
     "leaderboard": leaderboard,
     "quotes": quotes,
 }
+
+
 def operations(it: ModuleType) -> Shown:
     def events(chance: random.Random) -> list[Sent]:
         times = minutes(chance, 3 * 24 * 60, 25)

@@ -254,8 +254,8 @@ class TestBeginning:
         check_since(graph_of(), self.known("early ← events", "late ← events", worked={"late": 3}))
         ended = {HISTORY: SourceProgress(finished=True)}
         check_since(graph_of(), self.known("early ← events", worked={"late": 3}, sources=ended))  # it was away, and comes back
+        lost = {HISTORY: SourceProgress(finished=True, positions={ALL: 3})}
         with pytest.raises(ms.TopologyError, match=r"'late' was taken out of the code before it had the history of 'events'"):
-            lost = {HISTORY: SourceProgress(finished=True, positions={ALL: 3})}
             check_since(graph_of(), self.known("early ← events", sources=lost))
         with pytest.raises(ms.TopologyError, match=r"'late' has not got all of the history of 'events' yet, and by"):
             check_since(graph_of(rekeyed=True), self.known("late ← events", HISTORY, sources={HISTORY: SourceProgress(positions={ALL: 3})}))
