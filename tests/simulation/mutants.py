@@ -111,6 +111,7 @@ CUT_OFF = replace(CALM, cut=1.0, kill_driver=0.2)
 ABORTED_RANGES = replace(CALM, ranged=100, kill_lane=4.0, cut=3.0, settings=DEADLY.settings)
 AWAY = replace(CALM, ranged=100, unreachable=1.5, kill_lane=0.3)
 OVERTAKEN = replace(CALM, takeover=3.0, pause=1.5, kill_lane=2.0, settings=CHECKPOINTS.settings)
+TWO_WRITERS = replace(CALM, kinds=("table",), takeover=1.0, pause=1.0, nested_at=": create", turns_nested=(30, 100, 300))
 # Most epochs are of several lanes, so that one is lost and comes back while others work.
 SEVERAL_LANES = replace(
     CALM,
@@ -179,7 +180,7 @@ MUTANTS = [
     Mutant("15", "what is kept again was always kept", broken_outputs.what_is_kept_again_was_always_kept, NOT_KEPT),
     Mutant("16", "the log is written wherever it is", broken_outputs.write_to_the_log_wherever_it_is, ENDS),
     Mutant("16", "a table is written wherever it is", broken_outputs.write_to_a_table_wherever_it_is, TABLES),
-    Mutant("16", "writers of a table do not conflict", broken_outputs.every_writer_of_a_table_has_a_name_of_its_own, TABLES),
+    Mutant("16", "writers of a table do not conflict", broken_outputs.every_writer_of_a_table_has_a_name_of_its_own, TWO_WRITERS),
     Mutant("16", "a table counts before it is synced", broken_outputs.a_table_counts_before_its_sync, replace(POWER, kinds=("table",))),
     Mutant("17", "a target is called without a look", broken_outputs.call_without_a_look, ENDS),
     Mutant("17", "files are renamed without a look", broken_outputs.rename_without_a_look, FILES),

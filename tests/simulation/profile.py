@@ -48,7 +48,9 @@ class Profile:
     killed_at_step: float = 0.002
     killed_at: str = ""  # a step on the disk at which it is likelier
     power_at_step: float = 0.0004
-    nested: float = 0.03
+    nested: float = 0.03  # that others have their turns in the middle of a step
+    nested_at: str = ""  # a step on the disk at which it is likelier
+    turns_nested: tuple[int, ...] = (1, 1, 3, 10, 30)  # so many of them
     reader: float = 0.5  # a reader from outside
     upkeep: float = 0.3  # of the log's table
 

@@ -107,17 +107,21 @@ class World:
         if self._hooks_off or not self._stack:
             return
         at = self._stack[-1]
-        likelier = 0.3 if self.profile.killed_at and self.profile.killed_at in what else 0.0
-        if self.chance(max(likelier, self.profile.killed_at_step)):
+        if self.chance(self._likelier(self.profile.killed_at, what, self.profile.killed_at_step)):
             self.say(f"killed before: {what}")
             raise Killed(what)
         if self.chance(self.profile.power_at_step):
             raise PowerLoss(what)
-        if len(self._stack) < NESTED and self.turns < self.profile.steps * NESTED and self.chance(self.profile.nested):
-            for _ in range(self.rng.choice((1, 1, 3, 10, 30))):
+        nested = self._likelier(self.profile.nested_at, what, self.profile.nested)
+        if len(self._stack) < NESTED and self.turns < self.profile.steps * NESTED and self.chance(nested):
+            for _ in range(self.rng.choice(self.profile.turns_nested)):
                 self._turn(f"before {what}: ")
                 if not at.process.alive:
                     raise Killed(what)
+
+    @staticmethod
+    def _likelier(at: str, what: str, usual: float) -> float:
+        return max(0.3, usual) if at and at in what else usual
 
     # The turns.
 
