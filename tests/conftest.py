@@ -22,8 +22,7 @@ TIMEOUT = 240.0  # seconds; a bound, never an expectation
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several processes (`make test`), one of them has Spark and the servers, and all tests that need them."""
     for item in items:
-        needed = {mark.name for mark in item.iter_markers()} | set(getattr(item, "fixturenames", ()))
-        if "spark" in item.path.parts or not SERVERS.isdisjoint(needed):
+        if "spark" in item.path.parts or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("servers"))
 
 
