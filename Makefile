@@ -39,7 +39,7 @@ orders: java $(READY)
 	$(BIN)/python -m examples.orders
 
 test: java $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -15,15 +15,7 @@ from millstream.spark.session import session_for
 from tests.services.fixtures import postgres  # noqa: F401
 from tests.services.kafka import kafka  # noqa: F401
 
-SERVERS = {"spark", "kafka", "postgres"}  # there is one of each for all tests
 TIMEOUT = 240.0  # seconds; a bound, never an expectation
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (`make test`), one of them has Spark and the servers, and all tests that need them."""
-    for item in items:
-        if "spark" in item.path.parts or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(scope="session")
