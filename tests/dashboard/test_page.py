@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 
 import millstream as ms
@@ -15,6 +16,7 @@ from millstream.window import Tumbling, Window
 from tests.dashboard.made import NOON, SECOND, Made, sampled
 from tests.dashboard.opened import WAIT, opened
 
+TRIES = 10
 SCRIPT = "<script>document.title='caught'</script>"
 
 
@@ -23,6 +25,18 @@ class Click:
     user: str
     at: ms.Timestamp
     price: float
+
+
+def ask(page: Page, key: str, words: str) -> None:
+    """What is kept for a key; again if the run says so, for its lane may be saving what it keeps, on a Java that is cold."""
+    page.fill("#kept-key", key)
+    for _ in range(TRIES):
+        page.click("#peek button")
+        page.locator("#kept-told:not(:text('asking'))").wait_for(timeout=WAIT)
+        said = page.locator("#kept-told").text_content() or ""
+        if "ask again" not in said:
+            break
+    assert words in said
 
 
 @pytest.mark.spark
@@ -55,13 +69,9 @@ def test_a_run_is_seen_moving_and_what_is_in_it_stays_text(spark: SparkSession, 
             coming.put(Click("bob", ms.Timestamp(NOON + 90 * SECOND), 5.0))
             page.locator("#computations tbody tr", has_text="2024-06-01 12:01:29").wait_for(timeout=WAIT)
             assert page.locator("body").get_attribute("data-epoch") != before
-            page.fill("#kept-key", "bob")
-            page.click("#peek button")
-            page.locator("#kept-told", has_text='per second, key "bob": as of epoch').wait_for(timeout=WAIT)
+            ask(page, "bob", 'per second, key "bob": as of epoch')
             page.locator("#kept-timers td", has_text="2024-06-01 12:01:31").wait_for(timeout=WAIT)
-            page.fill("#kept-key", SCRIPT)
-            page.click("#peek button")
-            page.locator("#kept-told", has_text="nothing is kept").wait_for(timeout=WAIT)
+            ask(page, SCRIPT, "nothing is kept")
             page.select_option("#stream", "per second.results")
             page.select_option("#shape", "chart")
             page.locator("#values canvas").wait_for(timeout=WAIT)

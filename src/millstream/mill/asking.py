@@ -19,7 +19,7 @@ from millstream.mill.messages import KeptKey
 
 log = logging.getLogger("millstream")
 
-ANSWER_TIMEOUT = 8.0  # seconds: longer than the run waits for its lane
+ANSWER_TIMEOUT = 12.0  # seconds: longer than the run waits for its lane
 QUESTION_TIMEOUT = 2.0
 LARGEST_QUESTION = 1 << 16  # bytes
 LARGEST_ANSWER = 1 << 24

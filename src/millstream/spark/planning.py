@@ -139,8 +139,9 @@ class Planning:
         number = next(self._numbers)
         return self._wait_for(number, said.Ask(number, question), timeout)
 
-    def peek(self, computation: str, key: str | None, *, bucket: int | None = None, timeout: float = 5.0) -> KeptKey:
-        """What a lane keeps for a key as of the newest commit; without a key, for the one that holds a low watermark back."""
+    def peek(self, computation: str, key: str | None, *, bucket: int | None = None, timeout: float = 10.0) -> KeptKey:
+        """What a lane keeps for a key as of the newest commit; without a key, for the one that holds a low watermark back. One that
+        checkpoints is waited for."""
         number, of_key = next(self._numbers), 0 if key is None else bucket_of(key, self.ledger.plant.buckets)
         question = PeekFor(number, computation, of_key if bucket is None else bucket, key)
         kept = self._wait_for(number, said.AskLane(question), timeout)
