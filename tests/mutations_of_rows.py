@@ -3,7 +3,7 @@
 from tests.mutations import Mutant
 
 DELTA_ROWS = "tests/writer/test_delta_rows.py"
-COMPACTION = "tests/log/test_compaction.py"
+COMPACTION = "tests/log/test_compaction.py tests/log/test_compaction_upkeep.py"
 LAWS = "tests/log/test_compaction_laws.py"
 UPKEEP = "tests/log/test_upkeep.py"
 KEEPING = "tests/log/test_keeping.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -95,3 +96,13 @@ def compact(log: Log, compaction: Compaction | None = None, needs: Needs | None 
 
 
 __all__ = ["AFTER", "STREAM", "Kept", "Log", "compact", "left", "newest"]
+
+
+def changes(log: Log, *, epochs: int = 30, keys: int = 5, rng: random.Random | None = None) -> list[Kept]:
+    """Epochs of some records each; of a key now and then a deletion."""
+    rng = rng or random.Random(1)
+    written = []
+    for _ in range(epochs):
+        pairs = [(f"k{rng.randrange(keys)}", "null" if rng.random() < 0.2 else str(rng.randrange(99))) for _ in range(rng.randint(1, 6))]
+        written += log.write(*pairs, files=rng.randint(1, 3), timestamps=[rng.randrange(9) for _ in pairs])
+    return written

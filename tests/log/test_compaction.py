@@ -12,15 +12,13 @@ from deltalake import DeltaTable
 from millstream.errors import LogError
 from millstream.journal.disk import LocalDisk
 from millstream.log import compaction as module
-from millstream.log import upkeep as upkeep_module
 from millstream.log.compaction import Compaction
 from millstream.log.keeping import Keeping, Needs
 from millstream.log.reading_history import history
 from millstream.log.snapshot import LogSnapshot, read_entry
-from millstream.log.upkeep import Upkeep
 from millstream.timestamp import SECOND, Duration
 from tests.journal.simdisk import Crash, SimDisk
-from tests.log.compacted import AFTER, STREAM, Kept, Log, compact, left, newest
+from tests.log.compacted import AFTER, STREAM, Kept, Log, changes, compact, left, newest
 
 
 @pytest.fixture
@@ -30,16 +28,6 @@ def log() -> Log:
 
 def compaction(log: Log, *, is_table: bool = False, after: Duration = AFTER) -> Compaction:
     return Compaction(log.history, {STREAM: Keeping(None, after, is_table)})
-
-
-def changes(log: Log, *, epochs: int = 30, keys: int = 5, rng: random.Random | None = None) -> list[Kept]:
-    """Epochs of some records each; of a key now and then a deletion."""
-    rng = rng or random.Random(1)
-    written = []
-    for _ in range(epochs):
-        pairs = [(f"k{rng.randrange(keys)}", "null" if rng.random() < 0.2 else str(rng.randrange(99))) for _ in range(rng.randint(1, 6))]
-        written += log.write(*pairs, files=rng.randint(1, 3), timestamps=[rng.randrange(9) for _ in pairs])
-    return written
 
 
 def test_the_newest_of_each_key_stays_of_what_is_old_and_all_of_what_is_young(log: Log) -> None:
@@ -353,62 +341,3 @@ def test_memory_goes_with_the_portion_and_not_with_the_keys(monkeypatch: pytest.
     finally:
         pa.set_memory_pool(usual)
     assert peaks[1] < 1.3 * peaks[0] < 10_000_000
-
-
-# With merging and retention.
-
-
-def upkeep(log: Log, root: Path, keeping: Keeping) -> Upkeep:
-    return Upkeep(log.history, root, retention=None, streams={STREAM: keeping})
-
-
-def maintain(keeper: Upkeep, log: Log) -> None:
-    while keeper.run(log.clock.now):
-        pass
-    log.at = log.history.position()
-
-
-def test_a_slow_stream_grows_old_though_its_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merged with whatever is young, its records would be young for ever."""
-    monkeypatch.setattr(upkeep_module, "FILES_PER_MERGE", 4)
-    log = Log(LocalDisk(tmp_path))
-    keeper = upkeep(log, tmp_path, Keeping(None, AFTER))
-    written = []
-    for n in range(60):
-        written.append(log.write((f"k{n % 3}", str(n))))
-        maintain(keeper, log)
-        log.clock.now += 5 * SECOND
-    old = [record for records in written[: 60 - 30] for record in records]  # a quarter longer ago than need be
-    young = [record for records in written[60 - 20 :] for record in records]
-    found = log.left()
-    assert not {*old} & {*found}
-    assert {*young} <= {*found}
-    assert len(LogSnapshot(log.history.disk).files) < 20
-
-
-def test_retention_and_compaction_both_hold(tmp_path: Path) -> None:
-    log = Log(LocalDisk(tmp_path))
-    keeper = upkeep(log, tmp_path, Keeping(5 * AFTER, AFTER))
-    log.write(("once", "1"), ("often", "1"))
-    log.clock.now += 2 * AFTER
-    log.write(("often", "2"))
-    maintain(keeper, log)
-    assert [r.value for r in log.left()] == ["1", "1", "2"]
-    log.clock.now += 2 * AFTER
-    maintain(keeper, log)
-    assert [(r.key, r.value) for r in log.left()] == [("once", "1"), ("often", "2")]
-    log.clock.now += AFTER + SECOND
-    maintain(keeper, log)
-    assert [(r.key, r.value) for r in log.left()] == [("often", "2")]
-    log.clock.now += 2 * AFTER
-    maintain(keeper, log)
-    assert log.left() == []
-
-
-def test_other_streams_are_left_alone(tmp_path: Path) -> None:
-    log = Log(LocalDisk(tmp_path))
-    keeper = Upkeep(log.history, tmp_path, retention=None, streams={"another": Keeping(None, AFTER)})
-    written = changes(log)
-    log.clock.now += 10 * AFTER
-    maintain(keeper, log)
-    assert log.left() == sorted(written)
